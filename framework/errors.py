@@ -45,6 +45,12 @@ class PolicyError(HeadwayError):
         self.got = got
         self.allowed = allowed
         self.request_id = request_id
+        self.result: Any = None
+        """The StepResult, if the error came while results were applied: they are in the books."""
+
+
+class RunnerError(HeadwayError):
+    """A runner's output does not match the plan it was given."""
 
 
 class StallError(HeadwayError):

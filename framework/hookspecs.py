@@ -14,6 +14,7 @@ import pluggy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from framework.config import SchedulerConfig
     from framework.output import BlockIds, SchedulerOutput
     from framework.plan import StepView
     from framework.protocols import Answer, ExternalHit, Hit, KvView, WaitingView
@@ -320,12 +321,15 @@ class OwnBlocks:
         """
 
     @hookspec(firstresult=True)
-    def kv_view(self) -> KvView | None:
-        """Give the read-only face of the owner, which policies see as `step.kv`.
+    def kv_view(self, config: SchedulerConfig) -> KvView | None:
+        """Set the pool up and give its read-only face, which policies see as `step.kv`.
 
-        When: once, when the scheduler is built.
+        When: once, first of all when the scheduler is built.
         Default: None, no owner.
         Returns: a KvView, whose properties stay live.
+
+        Parameters:
+            config: the limits, block size and count among them.
 
         Cost: set-up.
         """

@@ -62,6 +62,47 @@ class CachedRequestData:
 
 
 @define(eq=False)
+class ConnectorMetadata:
+    """What a runner copies between its paged cache and external memory in one step.
+
+    In this order: stores, (zeroing,) loads, drops; then the step computes.
+
+    Attributes:
+        stores: (name, block id) to copy out of the cache and keep under that name.
+        loads: (name, block id) to copy into the cache.
+        drop: names to forget.
+        receiving: ids of waiting requests whose loads these are; report each in
+            `RunnerOutput.finished_recving` when its loads are done.
+        sending: ids of ended requests; report each in `RunnerOutput.finished_sending` when its
+            stores are done.
+    """
+
+    stores: list[tuple[bytes, int]] = field(factory=list)
+    loads: list[tuple[bytes, int]] = field(factory=list)
+    drop: list[bytes] = field(factory=list)
+    receiving: list[str] = field(factory=list)
+    sending: list[str] = field(factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to do."""
+        return not (self.stores or self.loads or self.drop or self.receiving or self.sending)
+
+    def copy(self) -> ConnectorMetadata:
+        """The same with lists of its own."""
+        lists = (self.stores, self.loads, self.drop, self.receiving, self.sending)
+        return ConnectorMetadata(*map(list, lists))
+
+    def put_first(self, earlier: ConnectorMetadata) -> None:
+        """What was to be done before comes first."""
+        self.stores[:0] = earlier.stores
+        self.loads[:0] = earlier.loads
+        self.drop[:0] = earlier.drop
+        self.receiving[:0] = earlier.receiving
+        self.sending[:0] = earlier.sending
+
+
+@define(eq=False)
 class SchedulerOutput:
     """One step, complete. A runner stores, zeroes, loads, then computes.
 

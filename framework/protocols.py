@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from framework.output import BlockIds, RunnerOutput, SchedulerOutput
+    from framework.plan import StepView
     from framework.request import Request
 
 
@@ -131,6 +132,12 @@ class KvView(Protocol):
 
     def num_common_prefix_blocks(self, running: Sequence[Request]) -> int:
         """Leading blocks of the first running request that all the running ones hold."""
+
+    def computed_block_ids(self, request: Request) -> BlockIds:
+        """The leading blocks of its table that hold computed tokens (a copy)."""
+
+    def fits(self, request: Request, step: StepView) -> bool:
+        """Whether admitting the request would find blocks now."""
 
     def can_withdraw(self, request: Request) -> bool:
         """False if another request already relies on what this one was to compute this step."""

@@ -114,9 +114,13 @@ class Request:
     """Tokens in `all_token_ids`, plus placeholders, plus drafts."""
     num_output_placeholders: int = field(default=0, init=False)
     """Tokens that steps in flight will sample (async scheduling)."""
+    is_prefill_chunk: bool = field(default=False, init=False)
+    """The last step that gave it tokens did not reach its last known one, so it did not sample."""
     num_slots: int = field(default=UNLIMITED, init=False)
     """Written by the owner of blocks: up to this computed count `allocate` need not be asked."""
     num_preemptions: int = field(default=0, init=False)
+    num_once_computed: int = field(default=0, init=False)
+    """Most tokens that were computed before a preemption: what comes again up to it is not new."""
     num_awaited_outputs: int = field(default=0, init=False)
     """Steps in flight that this request lost its place after; it is not ready until they are in."""
     length_limit: int = field(default=UNLIMITED, init=False)
@@ -153,11 +157,6 @@ class Request:
     def output_token_ids(self) -> list[int]:
         """The tokens sampled so far (a copy)."""
         return self.all_token_ids[self.num_prompt_tokens :]
-
-    @property
-    def is_prefill(self) -> bool:
-        """True while tokens it already has, other than the newest, are not computed."""
-        return self.num_computed_tokens < len(self.all_token_ids) - 1
 
     @property
     def is_finished(self) -> bool:

@@ -1,0 +1,184 @@
+"""Admitting waiting requests: slot, budget, look-ups, count, gate, blocks, in this order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from framework import answers, places
+from framework.books import Books
+from framework.hooks import NOTHING
+from framework.plan import Admission, Refusal, StepPlan, StepView
+from framework.protocols import HOLD, LATER, NO_HIT, Answer, Hit
+from framework.request import Request, Status
+from framework.room import count_tokens, find_blocks
+
+if TYPE_CHECKING:
+    from framework.output import BlockIds
+
+
+def next_waiting(books: Books, plan: StepPlan, view: StepView) -> Request | Answer:
+    """Who is tried next; HOLD ends the admissions. A landed load comes before the policy."""
+    landed = next((request for request in books.holders if request in books.landed), None)
+    if landed is not None:
+        return HOLD if landed in plan.refused else landed
+    waiting = books.waiting
+    if not waiting:
+        return HOLD
+    answer = books.hooks.select_waiting(waiting, view)
+    if answer is None:
+        chosen: Request | None = waiting[0]
+    else:
+        chosen = answers.one_of(books.hooks, "select_waiting", answer, waiting, None)
+    if chosen is None or chosen in plan.refused:
+        return HOLD
+    return chosen
+
+
+def admit(books: Books, request: Request, plan: StepPlan, view: StepView) -> None:
+    """Admit the request, set it aside, or note why it was refused."""
+    hooks = books.hooks
+    while (refusal := _try(books, request, plan, view)) is not None:
+        plan.refused[request] = refusal
+        if refusal is Refusal.GATE or hooks.pick_displaced is NOTHING:
+            return
+        candidates = _displaceable(books, plan)
+        if not candidates:
+            return
+        answer = hooks.pick_displaced(request, candidates, view)
+        if answer is None or answer is HOLD:
+            return
+        victim = answers.one_of(hooks, "pick_displaced", answer, candidates, request)
+        assert victim is not None
+        places.take_place(books, victim, plan, view, displaced=True)
+    plan.refused.pop(request, None)
+
+
+def _displaceable(books: Books, plan: StepPlan) -> list[Request]:
+    kv = books.kv
+    return [
+        request
+        for request in books.running
+        if request not in plan.admitted
+        and (kv is None or request not in plan.new_blocks or kv.can_withdraw(request))
+    ]
+
+
+def _try(books: Books, request: Request, plan: StepPlan, view: StepView) -> Refusal | None:
+    """None if the request was admitted or set aside."""
+    if len(books.running) >= plan.num_slots:
+        return Refusal.SLOT
+    if plan.budget_left <= 0:
+        return Refusal.BUDGET
+    if request in books.landed:
+        return _admit_landed(books, request, plan, view)
+    if request.status is Status.PAUSED:
+        return _place(books, request, NO_HIT, plan, view)
+    hit = _look_up(books, request)
+    if hit is None:
+        books.waiting.set_aside(request)
+        plan.num_deferred += 1
+        return None
+    request.num_computed_tokens = hit.num_tokens
+    if hit.is_async:
+        refusal = _begin_load(books, request, hit, plan, view)
+    else:
+        refusal = _place(books, request, hit, plan, view)
+    if refusal is not None:
+        request.num_computed_tokens = 0
+    return refusal
+
+
+def _look_up(books: Books, request: Request) -> Hit | None:
+    hooks = books.hooks
+    hit = answers.local_hit(hooks, hooks.match_prefix(request), request)
+    if hooks.lookup_external is NOTHING:
+        return hit
+    found = hooks.lookup_external(request, hit)
+    return None if found is LATER else answers.external_hit(hooks, found, request, hit)
+
+
+def _admit_landed(
+    books: Books, request: Request, plan: StepPlan, view: StepView
+) -> Refusal | None:
+    if request.status is Status.WAITING_FOR_REMOTE_KVS:
+        request.status = Status.PREEMPTED if request.num_preemptions else Status.WAITING
+        if request.num_computed_tokens == request.num_tokens:
+            request.num_computed_tokens -= 1  # the last one is computed again, for its logits
+        books.hooks.publish(request, request.num_computed_tokens)
+    return _place(books, request, NO_HIT, plan, view)
+
+
+def _begin_load(
+    books: Books, request: Request, hit: Hit, plan: StepPlan, view: StepView
+) -> Refusal | None:
+    if find_blocks(books, request, 0, hit, plan, view) is None:
+        return Refusal.BLOCKS
+    request.status = Status.WAITING_FOR_REMOTE_KVS
+    books.waiting.take(request)
+    books.holders.enter(request)
+    plan.num_loads_begun += 1
+    books.note("loading", request, hit.num_external_tokens)
+    books.hooks.external_allocated(request, _table(books, request), hit)
+    return None
+
+
+def _place(
+    books: Books, request: Request, hit: Hit, plan: StepPlan, view: StepView
+) -> Refusal | None:
+    hooks = books.hooks
+    num_new_tokens = count_tokens(books, request, hit, plan, view)
+    if num_new_tokens == 0:
+        return Refusal.BUDGET
+    if hooks.may_admit is not NOTHING and not hooks.may_admit(request, num_new_tokens, hit, view):
+        return Refusal.GATE
+    blocks = find_blocks(books, request, num_new_tokens, hit, plan, view)
+    if blocks is None:
+        return Refusal.BLOCKS
+    _take_slot(books, request, hit, num_new_tokens, blocks, plan)
+    _announce(books, request, hit, plan, view)
+    return None
+
+
+def _take_slot(
+    books: Books,
+    request: Request,
+    hit: Hit,
+    num_new_tokens: int,
+    blocks: BlockIds,
+    plan: StepPlan,
+) -> None:
+    status = request.status
+    from_holders = request in books.landed
+    held_blocks = from_holders or status is Status.PAUSED
+    rank = (books.holders if from_holders else books.waiting).take(request)
+    books.landed.discard(request)
+    if status is Status.PAUSED:
+        books.paused.remove(request)
+    computed_before = request.num_computed_tokens if held_blocks else 0
+    plan.admitted[request] = Admission(
+        hit, request.num_preemptions > 0, rank, status, computed_before, held_blocks
+    )
+    request.status = Status.RUNNING
+    books.running.append(request)
+    plan.new_blocks[request] = blocks
+    plan.add(request, num_new_tokens)
+    plan.mark(request, num_new_tokens)
+
+
+def _announce(
+    books: Books, request: Request, hit: Hit, plan: StepPlan, view: StepView
+) -> None:
+    hooks = books.hooks
+    admission = plan.admitted[request]
+    if hooks.external_allocated is not NOTHING:
+        hooks.external_allocated(request, _table(books, request), hit)
+    if request.encoder_inputs:
+        tokens = plan.num_scheduled_tokens[request.request_id]
+        inputs = hooks.allocate_encoder(request, tokens, view)
+        if inputs:
+            plan.encoder_inputs[request.request_id] = inputs
+    hooks.request_admitted(request, hit, admission.resumed, view)
+
+
+def _table(books: Books, request: Request) -> BlockIds:
+    return [] if books.kv is None else books.kv.block_ids(request)

@@ -1,0 +1,338 @@
+"""The step loop.
+
+A request has tokens it knows (prompt, output, drafts) and tokens that are computed. Each step
+hands out tokens so that the computed catch up with the known; there is no prefill phase and no
+decode phase. The loop keeps the books; every decision is a hook.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from typing import TYPE_CHECKING, final
+
+from framework import answers, places, update
+from framework.admission import admit, next_waiting
+from framework.books import Books, Counters, Event
+from framework.config import SchedulerConfig
+from framework.errors import HeadwayError, PolicyError, RequestError
+from framework.handout import hand_out
+from framework.hooks import NOTHING, culprit, resolve
+from framework.plan import StepPlan, StepView, Surroundings
+from framework.protocols import HOLD, Clock, KvView, LatencyModel
+from framework.reports import Setup
+from framework.request import Request, Status
+from framework.room import count_tokens, find_blocks
+from framework.stack import DEFAULT_STACK, build_manager, plugin_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from framework.output import RunnerOutput, SchedulerOutput, StepResult
+    from framework.waiting import WaitingQueue
+
+
+class MonotonicClock:
+    """Real time, for schedulers that are given no clock."""
+
+    def now(self) -> float:
+        """Seconds since some fixed moment."""
+        return time.monotonic()
+
+
+@final
+class Scheduler:
+    """Plans steps for one model replica.
+
+    Args:
+        config: the limits.
+        plugins: the stack, names or instances; the last is asked first.
+        clock: tells the time in seconds; real time by default.
+        latency: what policies may predict with, or None.
+        trace: call hooks through pluggy, so that its call monitoring sees them (slow).
+
+    Raises:
+        PluginError: the stack cannot be built.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig | None = None,
+        plugins: Sequence[object] = DEFAULT_STACK,
+        *,
+        clock: Clock | None = None,
+        latency: LatencyModel | None = None,
+        trace: bool = False,
+    ) -> None:
+        self.config = config or SchedulerConfig()
+        self._manager = build_manager(plugins)
+        hooks = resolve(self._manager, trace=trace)
+        books = Books(self.config, hooks, clock or MonotonicClock())
+        kv = hooks.kv_view(self.config)
+        books.kv = kv
+        self._books = books
+        self._counts_always = (
+            self.config.async_scheduling or hooks.compute_num_new_tokens is not NOTHING
+        )
+        self._around = Surroundings(
+            self.config, kv, latency, lambda: books.running, lambda: books.loading, self._predict
+        )
+        self.probes: set[str] = set()
+        hooks.scheduler_built(
+            Setup(self.config, books.clock, books.waiting, kv, latency, self.probes, plugin_name)
+        )
+
+    def add_request(self, request: Request) -> None:
+        """Accept a request into the waiting queue.
+
+        Raises:
+            RequestError: it is refused (duplicate id, empty or over-long prompt, a length that
+                never fits the pool, a plugin's refusal); nothing was changed.
+        """
+        books = self._books
+        check_new(books, request)
+        try:
+            books.hooks.request_arrived(request, books.waiting)
+        except Exception as error:
+            raise self._blamed(error) from error
+        request.num_slots = request.num_slots if books.kv is None else 0
+        books.requests[request.request_id] = request
+        books.waiting.enter(request)
+        if books.hooks.is_ready is not NOTHING:
+            books.waiting.park(request)
+        books.note("arrived", request)
+
+    def abort(self, request_id: str) -> bool:
+        """End a request now. Unknown and finished ids are ignored; True if one was ended."""
+        request = self._books.requests.get(request_id)
+        if request is None:
+            return False
+        try:
+            places.finish(self._books, request, Status.FINISHED_ABORTED)
+        except Exception as error:
+            raise self._blamed(error) from error
+        return True
+
+    def schedule(self) -> SchedulerOutput:
+        """Plan one step. The plan counts as done at once and is to be run whole, in order.
+
+        Raises:
+            PolicyError: a plugin raised or gave a wrong answer; the plan was dropped.
+            StallError: work remains that can never be scheduled.
+        """
+        books = self._books
+        plan, view = self._open()
+        try:
+            self._begin(plan, view)
+            for request in self._order_running(view):
+                if plan.budget_left <= 0:
+                    break
+                if request in plan.lost:
+                    continue
+                num_tokens = request.num_known_tokens - request.num_computed_tokens
+                if num_tokens != 1 or self._counts_always:
+                    num_tokens = count_tokens(books, request, None, plan, view)
+                    if not num_tokens:
+                        continue
+                if request.num_computed_tokens + num_tokens > request.num_slots:
+                    blocks = find_blocks(books, request, num_tokens, None, plan, view)
+                    if blocks is None and request.status is not Status.RUNNING:
+                        break
+                    if blocks is None:
+                        continue
+                    plan.new_blocks[request] = blocks
+                plan.add(request, num_tokens)
+                if num_tokens != 1:
+                    plan.mark(request, num_tokens)
+            plan.num_running_planned = len(plan.requests)
+            if not plan.memory_refused:
+                while (waiter := next_waiting(books, plan, view)) is not HOLD:
+                    admit(books, waiter, plan, view)
+            return hand_out(books, plan, view)
+        except Exception as error:
+            places.drop(books, plan)
+            raise self._blamed(error) from error
+
+    def update_from_output(
+        self, output: SchedulerOutput, runner_output: RunnerOutput
+    ) -> StepResult:
+        """Apply the results of the oldest plan in flight.
+
+        Raises:
+            RunnerError: the results do not match the plan.
+            PolicyError: a plugin raised; the results are in the books and in `error.result`.
+        """
+        errors: list[Exception] = []
+        result = update.apply(self._books, output, runner_output, errors)
+        if errors:
+            blamed = self._blamed(errors[0])
+            if isinstance(blamed, PolicyError):
+                blamed.result = result
+            raise blamed from errors[0]
+        return result
+
+    def has_unfinished_requests(self) -> bool:
+        """True while a request waits or runs."""
+        return bool(self._books.requests)
+
+    def has_requests(self) -> bool:
+        """True while a step is worth planning: unfinished work, ended ids to hand out, transfers."""
+        books = self._books
+        return bool(books.requests or books.finished_ids or books.held or books.aborted_loads)
+
+    @property
+    def requests(self) -> Mapping[str, Request]:
+        """{id: request}, everyone unfinished."""
+        return self._books.requests
+
+    @property
+    def running(self) -> Sequence[Request]:
+        """Running requests in order of admission."""
+        return self._books.running
+
+    @property
+    def waiting(self) -> WaitingQueue:
+        """The waiting queue."""
+        return self._books.waiting
+
+    def waiting_requests(self) -> list[Request]:
+        """Every waiter: those that hold loaded or loading blocks first, then the queue in order."""
+        return self._books.holders.everyone() + self._books.waiting.everyone()
+
+    @property
+    def kv(self) -> KvView | None:
+        """Face of the owner of blocks, or None."""
+        return self._books.kv
+
+    @property
+    def clock(self) -> Clock:
+        """The scheduler's clock."""
+        return self._books.clock
+
+    @property
+    def counters(self) -> Counters:
+        """Totals since the scheduler was built."""
+        return self._books.counters
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """The event log: arrivals, admissions, preemptions, ends, ...; the newest 100,000."""
+        return self._books.events
+
+    @property
+    def num_steps_in_flight(self) -> int:
+        """Plans handed out whose results have not come back."""
+        return len(self._books.in_flight)
+
+    @property
+    def plugins(self) -> list[tuple[str, object]]:
+        """(name, instance) of every plugin, in the order of the stack."""
+        return list(self._manager.list_name_plugin())
+
+    def _open(self) -> tuple[StepPlan, StepView]:
+        books, config = self._books, self.config
+        most = 2 if config.async_scheduling else 1
+        if len(books.in_flight) >= most:
+            raise HeadwayError(
+                f"schedule() with {len(books.in_flight)} steps in flight; allowed: fewer than "
+                f"{most} (async_scheduling is {'on' if most == 2 else 'off'}); call "  # noqa: PLR2004
+                f"update_from_output() first"
+            )
+        plan = StepPlan(
+            step=books.num_steps,
+            now=books.clock.now(),
+            budget=config.token_budget,
+            budget_left=config.token_budget,
+            num_slots=config.num_slots,
+            num_running_at_start=len(books.running),
+            num_waiting_at_start=books.num_waiting,
+        )
+        return plan, StepView(plan, self._around)
+
+    def _begin(self, plan: StepPlan, view: StepView) -> None:
+        books = self._books
+        if books.hooks.is_ready is not NOTHING:
+            for request in books.waiting.parked:
+                self._poll(request)
+        for request in books.awaiting:
+            books.waiting.set_aside(request)
+        rejected = books.hooks.pick_rejected(books.waiting, view)
+        if rejected:
+            what = "requests of the waiting queue"
+            chosen = answers.distinct(books.hooks, "pick_rejected", rejected, books.waiting, what)
+            for request in chosen:
+                plan.num_rejected += 1
+                places.refuse(books, request, Status.FINISHED_REJECTED, "shed by pick_rejected")
+
+    def _poll(self, request: Request) -> None:
+        try:
+            ready = self._books.hooks.is_ready(request)
+        except RequestError as error:
+            places.refuse(self._books, request, Status.FINISHED_ERROR, str(error))
+        else:
+            if ready is not False:
+                self._books.waiting.unpark(request)
+
+    def _order_running(self, view: StepView) -> Iterable[Request]:
+        books = self._books
+        order = books.hooks.order_running(books.running, view)
+        if order is None:
+            return tuple(books.running)
+        what = "running requests"
+        return answers.distinct(books.hooks, "order_running", order, set(books.running), what)
+
+    def _predict(self, request: Request) -> float | None:
+        return self._books.hooks.predict_output_len(request)
+
+    def _blamed(self, error: Exception) -> Exception:
+        """The error as the user should see it: a plugin's fault names the plugin and the hook."""
+        if isinstance(error, HeadwayError):
+            return error
+        who = culprit(error, self._manager)
+        if who is None:
+            return error
+        return PolicyError(
+            plugin=who[0],
+            hook=who[1],
+            got=f"raised {type(error).__name__}: {error}",
+            allowed="an answer, or None",
+        )
+
+
+def check_new(books: Books, request: Request) -> None:
+    """Refuse what can never run, and set the length at which the request ends."""
+    config, kv = books.config, books.kv
+    name = request.request_id
+    if not isinstance(name, str) or not name:
+        raise RequestError(f"request_id: got {name!r}, allowed: a non-empty string")
+    if name in books.requests or name in books.held or name in books.aborted_loads:
+        raise RequestError(f"request_id: {name!r} is in use by an unfinished request")
+    if request.status is not Status.WAITING or request.num_computed_tokens:
+        raise RequestError(f"request {name!r} was added before; build a new Request")
+    length = request.num_prompt_tokens
+    try:
+        array("I", request.prompt_token_ids)
+    except (TypeError, OverflowError) as error:
+        raise RequestError(
+            f"request {name!r}: prompt_token_ids: {error}; allowed: ints from 0 to 2**32 - 1"
+        ) from error
+    longest = config.max_model_len - (0 if request.needs_pooling else 1)
+    if not 1 <= length <= longest:
+        raise RequestError(
+            f"request {name!r}: prompt has {length} tokens, allowed: 1 to {longest} "
+            f"(max_model_len {config.max_model_len})"
+        )
+    max_tokens = request.sampling_params.max_tokens
+    request.length_limit = min(length + (max_tokens or config.max_model_len), config.max_model_len)
+    if kv is None:
+        return
+    if max_tokens is None:
+        request.length_limit = min(request.length_limit, max(kv.max_num_tokens, length) + 1)
+    stored = length if max_tokens is None else min(length + max_tokens - 1, config.max_model_len)
+    needed = kv.num_blocks_needed(stored)
+    if needed > kv.num_total_blocks:
+        raise RequestError(
+            f"request {name!r} can never fit: {stored} tokens (prompt {length}, max_tokens "
+            f"{max_tokens}) need {needed} KV blocks of {config.block_size}, the pool has "
+            f"{kv.num_total_blocks}"
+        )

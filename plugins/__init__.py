@@ -1,0 +1,1 @@
+"""Plugins that ship with Headway: one folder, one idea, one plugin. None imports another."""
