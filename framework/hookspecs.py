@@ -7,6 +7,7 @@ the parameters it uses; None is "no opinion"; defaults for parameters are not al
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
@@ -661,5 +662,26 @@ class SetUp:
         """
 
 
-KINDS: Final = (Decide, OwnBlocks, OwnExternal, OwnEncoder, OwnOrder, Limit, Collect, Observe, SetUp)
+KINDS: Final = (
+    Decide,
+    OwnBlocks,
+    OwnExternal,
+    OwnEncoder,
+    OwnOrder,
+    Limit,
+    Collect,
+    Observe,
+    SetUp,
+)
 """Every spec class, in the order of this page."""
+
+KIND_OF: Final[dict[str, type]] = {
+    hook: kind for kind in KINDS for hook in vars(kind) if not hook.startswith("_")
+}
+"""The spec class of each hook, hooks in the order of this page."""
+
+PARAMETERS: Final[dict[str, tuple[str, ...]]] = {
+    hook: tuple(inspect.signature(getattr(kind, hook)).parameters)[1:]
+    for hook, kind in KIND_OF.items()
+}
+"""The arguments of each hook, in the order in which the core gives them."""
