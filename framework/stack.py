@@ -6,6 +6,7 @@ The order is the caller's, last asked first; what is installed never decides it.
 from __future__ import annotations
 
 import inspect
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
@@ -61,10 +62,11 @@ MECHANISM: Final = (
 
 
 class _Manager(pluggy.PluginManager):
-    """A manager that runs no property of a plugin while it looks for hooks."""
+    """A manager that evaluates no property or empty slot while it looks for hooks."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
-        if isinstance(inspect.getattr_static(plugin, name, None), property):
+        static = inspect.getattr_static(plugin, name, None)
+        if not inspect.isroutine(static) or isinstance(static, cached_property):
             return None
         return super().parse_hookimpl_opts(plugin, name)
 
