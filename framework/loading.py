@@ -5,21 +5,20 @@ Entry points are looked up by name: installed never means active, and nothing el
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import inspect
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import frozen
 
-from framework.errors import HeadwayError, PluginError, did_you_mean
+from framework.arguments import construct, split_arguments
+from framework.errors import PluginError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from importlib.metadata import EntryPoint, EntryPoints
     from types import ModuleType
 
@@ -72,10 +71,10 @@ def load_plugin(spec: Spec) -> object:
         )
     if not isinstance(spec, str):
         return spec
-    target, arguments = _split_arguments(spec.strip())
+    target, arguments = split_arguments(spec.strip())
     found = _find(target)
     if inspect.isclass(found):
-        return _construct(target, found, arguments)
+        return construct(target, found, arguments)
     if arguments:
         named = ", ".join(map(repr, arguments))
         raise PluginError(
@@ -91,87 +90,6 @@ def plugin_name(plugin: object) -> str:
         return name
     words = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
     return re.sub(words, "_", type(plugin).__name__).lower().strip("_")
-
-
-# ---------------------------------------------------------------------------------------------
-# the constructor's arguments
-# ---------------------------------------------------------------------------------------------
-
-
-def _split_arguments(spec: str) -> tuple[str, dict[str, Any]]:
-    """'chunked_prefill(cap=256)' -> ('chunked_prefill', {'cap': 256})."""
-    if not spec.endswith(")"):
-        if "(" in spec and ":" not in spec:
-            raise PluginError(f"plugin {spec!r}: its arguments do not end in a parenthesis")
-        return spec, {}
-    # A path may hold parentheses too: the arguments begin where the rest reads as one call.
-    for start in (place.start() for place in re.finditer(r"\(", spec)):
-        call = _as_call(spec[start:])
-        if call is not None:
-            target = spec[:start].strip()
-            return target, _keywords(target, call)
-    raise PluginError(f"plugin {spec!r}: its arguments cannot be read; write name(argument=value)")
-
-
-def _as_call(parenthesis: str) -> ast.Call | None:
-    try:
-        body = ast.parse(f"_{parenthesis}", mode="eval").body
-    except SyntaxError:
-        return None
-    return body if isinstance(body, ast.Call) and isinstance(body.func, ast.Name) else None
-
-
-def _keywords(target: str, call: ast.Call) -> dict[str, Any]:
-    arguments: dict[str, Any] = {}
-    for value in call.args:
-        written = ast.unparse(value)
-        raise PluginError(
-            f"plugin {target!r}: the argument {written} has no name; write name={written}"
-        )
-    for keyword in call.keywords:
-        written = ast.unparse(keyword.value)
-        if keyword.arg is None:
-            raise PluginError(f"plugin {target!r}: **{written} is not allowed; write name=value")
-        if keyword.arg in arguments:
-            raise PluginError(f"plugin {target!r}: the argument {keyword.arg!r} comes twice")
-        try:
-            arguments[keyword.arg] = ast.literal_eval(keyword.value)
-        except ValueError:
-            raise PluginError(
-                f"plugin {target!r}, argument {keyword.arg!r}: got {written}, allowed: "
-                "a literal such as 256, 0.5, True, None, 'text' or [1, 2]"
-            ) from None
-    return arguments
-
-
-def _construct(target: str, factory: Callable[..., object], arguments: Mapping[str, Any]) -> object:
-    parameters = inspect.signature(factory).parameters
-    for name in arguments:
-        if name not in parameters:
-            allowed = ", ".join(parameters) or "none"
-            raise PluginError(
-                f"plugin {target!r} has no argument {name!r}."
-                f"{did_you_mean(name, parameters)} Allowed: {allowed}"
-            )
-    for name, parameter in parameters.items():
-        variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if parameter.default is parameter.empty and not variadic and name not in arguments:
-            raise PluginError(
-                f"plugin {target!r} needs the argument {name!r}: write {target}({name}=...)"
-            )
-    try:
-        return factory(**arguments)
-    except HeadwayError as error:
-        raise PluginError(f"plugin {target!r}: {error}") from error
-    except Exception as error:
-        raise PluginError(
-            f"plugin {target!r}: its constructor raised {type(error).__name__}: {error}"
-        ) from error
-
-
-# ---------------------------------------------------------------------------------------------
-# where it is
-# ---------------------------------------------------------------------------------------------
 
 
 def _find(target: str) -> object:
