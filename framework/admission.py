@@ -162,7 +162,6 @@ def _take_slot(
     books.running.append(request)
     plan.new_blocks[request] = blocks
     plan.add(request, num_new_tokens)
-    plan.mark(request, num_new_tokens)
 
 
 def _announce(

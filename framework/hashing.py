@@ -36,13 +36,13 @@ class BlockHashes:
         done, size = len(self.hashes), self._block_size
         if done >= num_blocks:
             return self.hashes
+        state, add = self._state, self.hashes.append
         tokens = array("I", self._request.all_token_ids[done * size : num_blocks * size])
         view, step = memoryview(tokens).cast("B"), size * tokens.itemsize
-        state, add = self._state, self.hashes.append
-        for index in range(num_blocks - done):
-            state.update(view[index * step : (index + 1) * step])
+        for start in range(0, len(view), step):
+            state.update(view[start : start + step])
             if self._request.encoder_inputs:
-                state.update(self._images(done + index))
+                state.update(self._images(len(self.hashes)))
             add(state.digest())
         return self.hashes
 

@@ -16,7 +16,7 @@ from framework.errors import HeadwayError
 from framework.protocols import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from framework.config import SchedulerConfig
     from framework.output import BlockIds
@@ -93,13 +93,10 @@ class StepPlan:
     memory_refused: bool = False
 
     def add(self, request: Request, num_tokens: int) -> None:
-        """Hand the request so many tokens."""
+        """Hand the request so many tokens; which are drafts, and whether they reach its last."""
         self.requests.append(request)
         self.num_scheduled_tokens[request.request_id] = num_tokens
         self.budget_left -= num_tokens
-
-    def mark(self, request: Request, num_tokens: int) -> None:
-        """Note which of more than one token are drafts, or that they do not reach the last one."""
         num_sure = request.num_known_tokens - len(request.spec_token_ids)
         num_drafts = request.num_computed_tokens + num_tokens - num_sure
         if num_drafts > 0:
@@ -107,6 +104,27 @@ class StepPlan:
             self.drafts[request.request_id] = drafts
         elif num_drafts < 0:
             self.cut[request] = None
+
+    def add_plain(self, order: Iterator[Request]) -> Request | None:
+        """Hand one token to each request that wants just that and has room for it.
+
+        Stops at the first request that needs a decision and returns it; None at the end of the
+        order or of the budget. Most requests of most steps are decided here, so it is kept tight.
+        """
+        add, tokens, budget = self.requests.append, self.num_scheduled_tokens, self.budget_left
+        undecided = None
+        for request in order:
+            num_computed = request.num_computed_tokens
+            if request.num_known_tokens - num_computed != 1 or num_computed >= request.num_slots:
+                undecided = request
+                break
+            if not budget:
+                break
+            add(request)
+            tokens[request.request_id] = 1
+            budget -= 1
+        self.budget_left = budget
+        return undecided
 
     def withdraw(self, request: Request) -> BlockIds | None:
         """Take a request out again; returns the blocks to give back, if `allocate` was asked."""

@@ -26,7 +26,7 @@ from framework.room import count_tokens, find_blocks
 from framework.stack import DEFAULT_STACK, build_manager, plugin_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from framework.output import RunnerOutput, SchedulerOutput, StepResult
     from framework.waiting import WaitingQueue
@@ -124,16 +124,15 @@ class Scheduler:
         plan, view = self._open()
         try:
             self._begin(plan, view)
-            for request in self._order_running(view):
-                if plan.budget_left <= 0:
-                    break
+            order = iter(self._order_running(view))
+            while (request := self._next_running(order, plan)) and plan.budget_left:
                 if request in plan.lost:
                     continue
                 num_tokens = request.num_known_tokens - request.num_computed_tokens
                 if num_tokens != 1 or self._counts_always:
                     num_tokens = count_tokens(books, request, None, plan, view)
-                    if not num_tokens:
-                        continue
+                if not num_tokens:
+                    continue
                 if request.num_computed_tokens + num_tokens > request.num_slots:
                     blocks = find_blocks(books, request, num_tokens, None, plan, view)
                     if blocks is None and request.status is not Status.RUNNING:
@@ -142,8 +141,6 @@ class Scheduler:
                         continue
                     plan.new_blocks[request] = blocks
                 plan.add(request, num_tokens)
-                if num_tokens != 1:
-                    plan.mark(request, num_tokens)
             plan.num_running_planned = len(plan.requests)
             if not plan.memory_refused:
                 while (waiter := next_waiting(books, plan, view)) is not HOLD:
@@ -280,6 +277,10 @@ class Scheduler:
             return tuple(books.running)
         what = "running requests"
         return answers.distinct(books.hooks, "order_running", order, set(books.running), what)
+
+    def _next_running(self, order: Iterator[Request], plan: StepPlan) -> Request | None:
+        """The next running request that needs a decision."""
+        return next(order, None) if self._counts_always else plan.add_plain(order)
 
     def _predict(self, request: Request) -> float | None:
         return self._books.hooks.predict_output_len(request)

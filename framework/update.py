@@ -84,15 +84,13 @@ def _match(books: Books, output: SchedulerOutput, runner_output: RunnerOutput) -
 def _apply_plain(
     flight: InFlight, sampled: Sequence[Sequence[int]], result: StepResult
 ) -> list[tuple[Request, Status]]:
-    """One token each, or none for a chunk: the common case."""
+    """One token each, or none for a chunk: the common case, kept tight."""
     ended: list[tuple[Request, Status]] = []
-    req_ids, new_token_ids = result.req_ids, result.new_token_ids
-    running = Status.RUNNING
+    running, all_gave = Status.RUNNING, True
     for request, tokens in zip(flight.requests, sampled, strict=True):
-        if request.status is not running:
-            continue
-        if len(tokens) != 1:
+        if len(tokens) != 1 or request.status is not running:
             _check_count(request, tokens, 0)
+            all_gave = False
             continue
         token = tokens[0]
         request.all_token_ids.append(token)
@@ -101,8 +99,14 @@ def _apply_plain(
             status = _end(request, token)
             if status is not None:
                 ended.append((request, status))
-        req_ids.append(request.request_id)
-        new_token_ids.append(tokens)
+    if all_gave:
+        result.req_ids = list(flight.output.num_scheduled_tokens)
+        result.new_token_ids = list(sampled)
+        return ended
+    for request, tokens in zip(flight.requests, sampled, strict=True):
+        if tokens and request.status is running:
+            result.req_ids.append(request.request_id)
+            result.new_token_ids.append(tokens)
     return ended
 
 
@@ -174,6 +178,8 @@ def _end(request: Request, token: int) -> Status | None:
 
 
 def _check_count(request: Request, tokens: Sequence[int], num_drafts: int) -> None:
+    if request.status is not Status.RUNNING:
+        return
     samples = not (request.is_prefill_chunk or request.needs_pooling)
     if len(tokens) > num_drafts + 1 or (samples and not tokens):
         allowed = f"1 to {num_drafts + 1}" if samples else "none"

@@ -78,27 +78,44 @@ class KvBlocks:
         self, request: Request, num_new_tokens: int, hit: Hit | None, step: StepView
     ) -> list[int] | bool:
         """All or nothing; an admission must pass the tests of `_has_room` first."""
+        if hit is None:
+            return self._extend(request, num_new_tokens)
         table = self._tables.get(request) or Table()
-        hit_blocks = hit.blocks if hit is not None else _EMPTY
         end = request.num_computed_tokens + num_new_tokens
         if num_new_tokens:
             end = min(end + self.num_lookahead_tokens, self.max_model_len)
-        needed = max(0, self._num_blocks(end) - len(table.blocks) - len(hit_blocks))
-        if hit is None:
-            if needed > self.pool.num_free:
-                return False
-        elif not self._has_room(request, hit, needed, len(table.blocks), step):
+        needed = max(0, self._num_blocks(end) - len(table.blocks) - len(hit.blocks))
+        if not self._has_room(request, hit, needed, len(table.blocks), step):
             return False
-        self.pool.touch(hit_blocks)
+        self.pool.touch(hit.blocks)
         fresh = self.pool.take(needed)
-        table.blocks += hit_blocks
+        table.blocks += hit.blocks
         table.blocks += fresh
-        table.num_published += len(hit_blocks)
+        table.num_published += len(hit.blocks)
         self._tables[request] = table
         if self.zero_new_blocks:
             self._to_zero += fresh
-        if hit is None or not hit.is_async:
+        if not hit.is_async:
             self._publish(request, table, request.num_computed_tokens + num_new_tokens)
+        self._set_slots(request, table)
+        return fresh
+
+    def _extend(self, request: Request, num_new_tokens: int) -> list[int] | bool:
+        """A running request: only the free blocks limit it. Called once or twice a block."""
+        table, size = self._tables[request], self.block_size
+        blocks = table.blocks
+        end = request.num_computed_tokens + num_new_tokens
+        needed = -(-min(end + self.num_lookahead_tokens, self.max_model_len) // size) - len(blocks)
+        fresh: list[int] = []
+        if needed > 0:
+            if needed > self.pool.num_free:
+                return False
+            fresh = self.pool.take(needed)
+            blocks += fresh
+            if self.zero_new_blocks:
+                self._to_zero += fresh
+        if self.enable_prefix_caching and end >= (table.num_published + 1) * size:
+            self._publish(request, table, end)
         self._set_slots(request, table)
         return fresh
 
@@ -227,9 +244,12 @@ class KvBlocks:
         table.num_published = min(table.num_published, computed)
 
     def _set_slots(self, request: Request, table: Table) -> None:
-        slots = len(table.blocks) * self.block_size - self.num_lookahead_tokens
-        if len(table.blocks) * self.block_size >= self.max_model_len:
-            slots = self.max_model_len
+        """Up to where the blocks reach, and no full block is without its name."""
+        reach = len(table.blocks) * self.block_size
+        slots = self.max_model_len if reach >= self.max_model_len else (
+            reach - self.num_lookahead_tokens
+        )
         if self.enable_prefix_caching:
-            slots = min(slots, (table.num_published + 1) * self.block_size - 1)
+            next_full = (table.num_published + 1) * self.block_size
+            slots = slots if slots < next_full else next_full - 1
         request.num_slots = slots

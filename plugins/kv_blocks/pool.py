@@ -45,18 +45,14 @@ class BlockPool:
 
     def take(self, count: int) -> list[int]:
         """Hand out `count` blocks from the head; the caller has checked that they are there."""
-        refs = self.ref_counts
-        if not self.caching:
-            stack = self._stack
-            taken = [stack.pop() for _ in range(count)]
-        else:
-            queue = self._queue
-            taken = [queue.popitem(last=False)[0] for _ in range(count)]
-            for block in taken:
-                if self._hashes[block] is not None:
-                    self.forget(block)
-        for block in taken:
+        refs, queue, stack = self.ref_counts, self._queue, self._stack
+        taken = []
+        for _ in range(count):
+            block = queue.popitem(last=False)[0] if self.caching else stack.pop()
+            if self._hashes[block] is not None:
+                self.forget(block)
             refs[block] = 1
+            taken.append(block)
         return taken
 
     def touch(self, blocks: Iterable[int]) -> None:
