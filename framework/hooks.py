@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import pluggy
 
+    from framework.config import SchedulerConfig
     from framework.output import BlockIds, SchedulerOutput
     from framework.plan import StepView
     from framework.protocols import Answer, ExternalHit, Hit, KvView, WaitingView
@@ -62,7 +63,7 @@ class Hooks:
     publish: Callable[[Request, int], None]
     withdraw: Callable[[Request, BlockIds], None]
     release: Callable[[Request], None]
-    kv_view: Callable[[], KvView | None]
+    kv_view: Callable[[SchedulerConfig], KvView | None]
     lookup_external: Callable[[Request, Hit], ExternalHit | Answer | None]
     external_allocated: Callable[[Request, BlockIds, Hit], None]
     store_external: Callable[[Request, BlockIds], None]
