@@ -102,9 +102,9 @@ def _admit_landed(
 ) -> Refusal | None:
     if request.status is Status.WAITING_FOR_REMOTE_KVS:
         request.status = Status.PREEMPTED if request.num_preemptions else Status.WAITING
+        books.hooks.publish(request, request.num_computed_tokens)
         if request.num_computed_tokens == request.num_tokens:
             request.num_computed_tokens -= 1  # the last one is computed again, for its logits
-        books.hooks.publish(request, request.num_computed_tokens)
     return _place(books, request, NO_HIT, plan, view)
 
 

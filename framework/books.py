@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from framework.config import SchedulerConfig
     from framework.hooks import Hooks
     from framework.output import SchedulerOutput
-    from framework.plan import StepPlan
+    from framework.plan import Admission, StepPlan
     from framework.protocols import Clock, Hit
 
 EVENT_LOG_LENGTH = 100_000
@@ -75,7 +75,8 @@ class InFlight:
     requests: list[Request]
     started: float
     drafts: dict[str, list[int]]
-    admitted: dict[Request, Any]
+    admitted: dict[Request, Admission]
+    cut: dict[Request, None]
 
 
 @define(eq=False)

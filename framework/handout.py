@@ -150,7 +150,7 @@ def _commit(books: Books, plan: StepPlan, output: SchedulerOutput) -> None:
     books.finished_ids.clear()
     books.free_encoder_ids.clear()
     books.in_flight.append(
-        InFlight(output, plan.requests, plan.now, plan.drafts, plan.admitted)
+        InFlight(output, plan.requests, plan.now, plan.drafts, plan.admitted, plan.cut)
     )
     books.num_steps += 1
     books.counters.num_steps += 1

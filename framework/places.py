@@ -24,7 +24,7 @@ def take_place(
     mode = answers.mode(hooks, answer, displaced=displaced, request=victim)
     if mode is PreemptMode.SWAP:
         hooks.store_external(victim, _computed_blocks(books, victim))
-    _withdraw(books, victim, plan)
+    _withdraw(books, victim, plan, mode)
     victim.set_drafts([])
     lost = 0 if mode is PreemptMode.KEEP else victim.num_computed_tokens
     victim.num_once_computed = max(victim.num_once_computed, lost)
@@ -62,13 +62,13 @@ def _leave_slot(books: Books, victim: Request, mode: PreemptMode) -> None:
         books.awaiting.add(victim)
 
 
-def _withdraw(books: Books, victim: Request, plan: StepPlan) -> None:
+def _withdraw(books: Books, victim: Request, plan: StepPlan, mode: PreemptMode) -> None:
     if victim.request_id not in plan.num_scheduled_tokens:
         return
     if victim.encoder_inputs:
         books.free_encoder_ids.extend(books.hooks.release_encoder(victim) or ())
     blocks = plan.withdraw(victim)
-    if blocks is not None:
+    if blocks is not None and mode is PreemptMode.KEEP:  # else the whole table is released
         books.hooks.withdraw(victim, blocks)
 
 

@@ -89,7 +89,7 @@ def _apply_plain(
     running, all_gave = Status.RUNNING, True
     for request, tokens in zip(flight.requests, sampled, strict=True):
         if len(tokens) != 1 or request.status is not running:
-            _check_count(request, tokens, 0)
+            _check_count(flight, request, tokens, 0)
             all_gave = False
             continue
         token = tokens[0]
@@ -124,10 +124,10 @@ def _apply_each(
                 books.awaiting.discard(request)
         num_drafts = len(flight.drafts.get(request.request_id, ()))
         if not tokens:
-            _check_count(request, tokens, num_drafts)
+            _check_count(flight, request, tokens, num_drafts)
             continue
         if len(tokens) > num_drafts + 1:
-            _check_count(request, tokens, num_drafts)
+            _check_count(flight, request, tokens, num_drafts)
         kept, status = _append(request, tokens)
         if request.status is not Status.PREEMPTED:
             _settle(books, request, num_drafts + 1 - len(tokens), len(kept))
@@ -177,10 +177,12 @@ def _end(request: Request, token: int) -> Status | None:
     return None
 
 
-def _check_count(request: Request, tokens: Sequence[int], num_drafts: int) -> None:
-    if request.status is not Status.RUNNING:
+def _check_count(
+    flight: InFlight, request: Request, tokens: Sequence[int], num_drafts: int
+) -> None:
+    if request.is_finished:
         return
-    samples = not (request.is_prefill_chunk or request.needs_pooling)
+    samples = not (request in flight.cut or request.needs_pooling)
     if len(tokens) > num_drafts + 1 or (samples and not tokens):
         allowed = f"1 to {num_drafts + 1}" if samples else "none"
         raise RunnerError(
@@ -222,7 +224,7 @@ def _propose(
     """Drafts for the next step, from the runner or from a plugin."""
     hooks, from_runner = books.hooks, runner_output.draft_token_ids or {}
     for request in flight.requests:
-        if request.status is not Status.RUNNING or request.is_prefill_chunk:
+        if request.status is not Status.RUNNING or request in flight.cut:
             continue
         num_drafts = flight.output.num_drafts.get(request.request_id, 0)
         proposed = from_runner.get(request.request_id)

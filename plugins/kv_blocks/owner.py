@@ -25,10 +25,16 @@ _EMPTY: list[int] = []
 
 @define(eq=False)
 class Table:
-    """Blocks of one request, in order, and how many of them carry their hash."""
+    """Blocks of one request, in order.
+
+    Attributes:
+        num_published: leading blocks that carry their hash.
+        num_settled: those of them whose content is there, whatever becomes of this step.
+    """
 
     blocks: list[int] = field(factory=list)
     num_published: int = 0
+    num_settled: int = 0
 
 
 @define(eq=False)
@@ -124,6 +130,7 @@ class KvBlocks:
         """Hash what is full among the first `num_tokens`."""
         table = self._tables[request]
         self._publish(request, table, num_tokens)
+        table.num_settled = table.num_published
         self._set_slots(request, table)
 
     @hookimpl
@@ -141,8 +148,8 @@ class KvBlocks:
         """Give the whole table back, its end first; what was computed can still be hit."""
         table = self._tables.pop(request, None)
         if table is not None:
-            self._unpublish(request, table)
             self.pool.give_back(table.blocks)
+            self._unpublish(request, table)
 
     @hookimpl
     def extend_output(self) -> Mapping[str, object] | None:
@@ -237,8 +244,9 @@ class KvBlocks:
         table.num_published = full
 
     def _unpublish(self, request: Request, table: Table) -> None:
-        """No hash may stay on what was not computed."""
-        computed = request.num_computed_tokens // self.block_size
+        """No hash may stay on what was not computed. (The peer's stays, and can be hit; the place
+        in the free queue is the same.)"""
+        computed = max(request.num_computed_tokens // self.block_size, table.num_settled)
         for index in range(computed, table.num_published):
             self.pool.forget(table.blocks[index])
         table.num_published = min(table.num_published, computed)

@@ -118,11 +118,6 @@ class BlockPool:
         if twins is not None and not twins:
             self._twins.pop(block_hash, None)
 
-    def unhashed_first(self, block: int) -> None:
-        """A free block has lost its hash: it goes to the head of the queue."""
-        if self.caching and self.ref_counts[block] == 0:
-            self._queue.move_to_end(block, last=False)
-
     def free_ids(self) -> list[int]:
         """Free blocks, next to be handed out first."""
         return list(self._queue) if self.caching else self._stack[::-1]
