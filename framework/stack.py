@@ -84,12 +84,14 @@ def parse_stack(text: str) -> list[str]:
             quote = character
         elif character in "()":
             depth += 1 if character == "(" else -1
+        if depth < 0:
+            break
         if character == "+" and depth == 0:
             parts.append("")
         else:
             parts[-1] += character
     if depth or quote:
-        raise PluginError(f"stack {text!r}: a parenthesis or quote is not closed")
+        raise PluginError(f"stack {text!r}: its parentheses and quotes do not match")
     parts = [part.strip() for part in parts]
     if not all(parts):
         raise PluginError(f"stack {text!r}: a name is missing around '+'; write one+another")
