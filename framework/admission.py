@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from framework import answers, places
 from framework.books import Books
 from framework.hooks import NOTHING
-from framework.plan import Admission, Refusal, StepPlan, StepView
-from framework.protocols import HOLD, LATER, NO_HIT, Answer, Hit
+from framework.plan import Admission, Refusal, StepPlan
+from framework.protocols import HOLD, LATER, NO_HIT, Hit
 from framework.request import Request, Status
 from framework.room import count_tokens, find_blocks
 
@@ -16,40 +16,38 @@ if TYPE_CHECKING:
     from framework.output import BlockIds
 
 
-def next_waiting(books: Books, plan: StepPlan, view: StepView) -> Request | Answer:
-    """Who is tried next; HOLD ends the admissions. A landed load comes before the policy."""
+def next_waiting(books: Books, plan: StepPlan) -> Request | None:
+    """Who is tried next; None ends the admissions. A landed load comes before the policy."""
     landed = next((request for request in books.holders if request in books.landed), None)
     if landed is not None:
-        return HOLD if landed in plan.refused else landed
+        return None if landed in plan.refused else landed
     waiting = books.waiting
     if not waiting:
-        return HOLD
-    answer = books.hooks.select_waiting(waiting, view)
+        return None
+    answer = books.hooks.select_waiting(waiting, plan.view)
     if answer is None:
         chosen: Request | None = waiting[0]
     else:
         chosen = answers.one_of(books.hooks, "select_waiting", answer, waiting, None)
-    if chosen is None or chosen in plan.refused:
-        return HOLD
-    return chosen
+    return None if chosen in plan.refused else chosen
 
 
-def admit(books: Books, request: Request, plan: StepPlan, view: StepView) -> None:
+def admit(books: Books, request: Request, plan: StepPlan) -> None:
     """Admit the request, set it aside, or note why it was refused."""
     hooks = books.hooks
-    while (refusal := _try(books, request, plan, view)) is not None:
+    while (refusal := _try(books, request, plan)) is not None:
         plan.refused[request] = refusal
         if refusal is Refusal.GATE or hooks.pick_displaced is NOTHING:
             return
         candidates = _displaceable(books, plan)
         if not candidates:
             return
-        answer = hooks.pick_displaced(request, candidates, view)
+        answer = hooks.pick_displaced(request, candidates, plan.view)
         if answer is None or answer is HOLD:
             return
         victim = answers.one_of(hooks, "pick_displaced", answer, candidates, request)
         assert victim is not None
-        places.take_place(books, victim, plan, view, displaced=True)
+        places.take_place(books, victim, plan, displaced=True)
     plan.refused.pop(request, None)
 
 
@@ -63,16 +61,16 @@ def _displaceable(books: Books, plan: StepPlan) -> list[Request]:
     ]
 
 
-def _try(books: Books, request: Request, plan: StepPlan, view: StepView) -> Refusal | None:
+def _try(books: Books, request: Request, plan: StepPlan) -> Refusal | None:
     """None if the request was admitted or set aside."""
     if len(books.running) >= plan.num_slots:
         return Refusal.SLOT
     if plan.budget_left <= 0:
         return Refusal.BUDGET
     if request in books.landed:
-        return _admit_landed(books, request, plan, view)
+        return _admit_landed(books, request, plan)
     if request.status is Status.PAUSED:
-        return _place(books, request, NO_HIT, plan, view)
+        return _place(books, request, NO_HIT, plan)
     hit = _look_up(books, request)
     if hit is None:
         books.waiting.set_aside(request)
@@ -80,9 +78,9 @@ def _try(books: Books, request: Request, plan: StepPlan, view: StepView) -> Refu
         return None
     request.num_computed_tokens = hit.num_tokens
     if hit.is_async:
-        refusal = _begin_load(books, request, hit, plan, view)
+        refusal = _begin_load(books, request, hit, plan)
     else:
-        refusal = _place(books, request, hit, plan, view)
+        refusal = _place(books, request, hit, plan)
     if refusal is not None:
         request.num_computed_tokens = 0
     return refusal
@@ -97,21 +95,17 @@ def _look_up(books: Books, request: Request) -> Hit | None:
     return None if found is LATER else answers.external_hit(hooks, found, request, hit)
 
 
-def _admit_landed(
-    books: Books, request: Request, plan: StepPlan, view: StepView
-) -> Refusal | None:
+def _admit_landed(books: Books, request: Request, plan: StepPlan) -> Refusal | None:
     if request.status is Status.WAITING_FOR_REMOTE_KVS:
         request.status = Status.PREEMPTED if request.num_preemptions else Status.WAITING
         books.hooks.publish(request, request.num_computed_tokens)
         if request.num_computed_tokens == request.num_tokens:
             request.num_computed_tokens -= 1  # the last one is computed again, for its logits
-    return _place(books, request, NO_HIT, plan, view)
+    return _place(books, request, NO_HIT, plan)
 
 
-def _begin_load(
-    books: Books, request: Request, hit: Hit, plan: StepPlan, view: StepView
-) -> Refusal | None:
-    if find_blocks(books, request, 0, hit, plan, view) is None:
+def _begin_load(books: Books, request: Request, hit: Hit, plan: StepPlan) -> Refusal | None:
+    if find_blocks(books, request, 0, hit, plan) is None:
         return Refusal.BLOCKS
     request.status = Status.WAITING_FOR_REMOTE_KVS
     books.waiting.take(request)
@@ -122,20 +116,20 @@ def _begin_load(
     return None
 
 
-def _place(
-    books: Books, request: Request, hit: Hit, plan: StepPlan, view: StepView
-) -> Refusal | None:
+def _place(books: Books, request: Request, hit: Hit, plan: StepPlan) -> Refusal | None:
     hooks = books.hooks
-    num_new_tokens = count_tokens(books, request, hit, plan, view)
+    num_new_tokens = count_tokens(books, request, hit, plan)
     if num_new_tokens == 0:
         return Refusal.BUDGET
-    if hooks.may_admit is not NOTHING and not hooks.may_admit(request, num_new_tokens, hit, view):
+    if hooks.may_admit is not NOTHING and not hooks.may_admit(
+        request, num_new_tokens, hit, plan.view
+    ):
         return Refusal.GATE
-    blocks = find_blocks(books, request, num_new_tokens, hit, plan, view)
+    blocks = find_blocks(books, request, num_new_tokens, hit, plan)
     if blocks is None:
         return Refusal.BLOCKS
     _take_slot(books, request, hit, num_new_tokens, blocks, plan)
-    _announce(books, request, hit, plan, view)
+    _announce(books, request, hit, plan)
     return None
 
 
@@ -164,19 +158,17 @@ def _take_slot(
     plan.add(request, num_new_tokens)
 
 
-def _announce(
-    books: Books, request: Request, hit: Hit, plan: StepPlan, view: StepView
-) -> None:
+def _announce(books: Books, request: Request, hit: Hit, plan: StepPlan) -> None:
     hooks = books.hooks
     admission = plan.admitted[request]
     if hooks.external_allocated is not NOTHING:
         hooks.external_allocated(request, _table(books, request), hit)
     if request.encoder_inputs:
         tokens = plan.num_scheduled_tokens[request.request_id]
-        inputs = hooks.allocate_encoder(request, tokens, view)
+        inputs = hooks.allocate_encoder(request, tokens, plan.view)
         if inputs:
             plan.encoder_inputs[request.request_id] = inputs
-    hooks.request_admitted(request, hit, admission.resumed, view)
+    hooks.request_admitted(request, hit, admission.resumed, plan.view)
 
 
 def _table(books: Books, request: Request) -> BlockIds:

@@ -165,4 +165,3 @@ def find_in_flight(books: Books, request: Request) -> int:
         if request.request_id in flight.output.num_scheduled_tokens
         and any(other is request for other in flight.requests)
     )
-

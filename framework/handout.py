@@ -14,27 +14,27 @@ from framework.output import CachedRequestData, NewRequestData, SchedulerOutput
 from framework.request import Request, Status
 
 if TYPE_CHECKING:
-    from framework.plan import StepPlan, StepView
+    from framework.plan import StepPlan
 
 _FIELDS = frozenset(field.name for field in attrs.fields(SchedulerOutput))
 
 
-def hand_out(books: Books, plan: StepPlan, view: StepView) -> SchedulerOutput:
+def hand_out(books: Books, plan: StepPlan) -> SchedulerOutput:
     """Everything that may fail comes first; from `_commit` on nothing does."""
     plan.check(books.config.max_num_seqs, len(books.running))
     _check_stall(books, plan)
     output = _output(books, plan)
     if books.config.num_spec_tokens:
-        output.num_drafts = _num_drafts(books, plan, view)
+        output.num_drafts = _num_drafts(books, plan)
     if books.hooks.extend_output is not NOTHING:
-        extra = books.hooks.extend_output(output, view) or {}
+        extra = books.hooks.extend_output(output, plan.view) or {}
         for name, value in extra.items():
             if name in _FIELDS:
                 setattr(output, name, value)
             else:
                 output.extra[name] = value
     if books.hooks.step_planned is not NOTHING:
-        books.hooks.step_planned(output, view)
+        books.hooks.step_planned(output, plan.view)
     _commit(books, plan, output)
     return output
 
@@ -99,13 +99,13 @@ def _admitted(
     return None
 
 
-def _num_drafts(books: Books, plan: StepPlan, view: StepView) -> dict[str, int]:
+def _num_drafts(books: Books, plan: StepPlan) -> dict[str, int]:
     most, hooks = books.config.num_spec_tokens, books.hooks
     wanted: dict[str, int] = {}
     for request in plan.requests:
         if request in plan.cut:
             continue
-        answer = hooks.compute_num_drafts(request, view)
+        answer = hooks.compute_num_drafts(request, plan.view)
         if answer is not None:
             answer = answers.whole(hooks, "compute_num_drafts", answer, request)
         wanted[request.request_id] = most if answer is None else min(answer, most)
@@ -134,9 +134,7 @@ def _check_stall(books: Books, plan: StepPlan) -> None:
 
 def _commit(books: Books, plan: StepPlan, output: SchedulerOutput) -> None:
     """The step counts as done."""
-    for request, num_tokens in zip(
-        plan.requests, plan.num_scheduled_tokens.values(), strict=True
-    ):
+    for request, num_tokens in zip(plan.requests, plan.num_scheduled_tokens.values(), strict=True):
         request.num_computed_tokens += num_tokens
     _flag_chunks(books, plan)
     if books.config.num_spec_tokens or books.config.async_scheduling:

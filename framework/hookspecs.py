@@ -55,9 +55,7 @@ class Decide:
         """
 
     @hookspec(firstresult=True)
-    def order_running(
-        self, running: Sequence[Request], step: StepView
-    ) -> Iterable[Request] | None:
+    def order_running(self, running: Sequence[Request], step: StepView) -> Iterable[Request] | None:
         """Say which running requests get tokens, and in which order.
 
         In the step: once, at its beginning.
@@ -114,9 +112,7 @@ class Decide:
         """
 
     @hookspec(firstresult=True)
-    def preempt_mode(
-        self, request: Request, displaced: bool, step: StepView
-    ) -> PreemptMode | None:
+    def preempt_mode(self, request: Request, displaced: bool, step: StepView) -> PreemptMode | None:
         """Say what becomes of the victim's KV.
 
         In the step: when a request loses its place.
@@ -133,9 +129,7 @@ class Decide:
         """
 
     @hookspec(firstresult=True)
-    def pick_rejected(
-        self, waiting: WaitingView, step: StepView
-    ) -> Iterable[Request] | None:
+    def pick_rejected(self, waiting: WaitingView, step: StepView) -> Iterable[Request] | None:
         """Shed load: name waiting requests that end now, unserved.
 
         In the step: once, at its beginning.
@@ -171,9 +165,7 @@ class Decide:
         """
 
     @hookspec(firstresult=True)
-    def split_prefill(
-        self, request: Request, num_new_tokens: int, step: StepView
-    ) -> int | None:
+    def split_prefill(self, request: Request, num_new_tokens: int, step: StepView) -> int | None:
         """Say how much of an admission starts where the budget does not hold all of it.
 
         In the step: at an admission whose count exceeds `step.budget_left`.
@@ -528,9 +520,7 @@ class Collect:
     """Additions to the step's output."""
 
     @hookspec
-    def extend_output(
-        self, output: SchedulerOutput, step: StepView
-    ) -> Mapping[str, Any] | None:
+    def extend_output(self, output: SchedulerOutput, step: StepView) -> Mapping[str, Any] | None:
         """Add fields to the step's output: grammar bitmask, connector metadata, ...
 
         In the step: at its end, when the plan is checked and the output is built.
@@ -568,9 +558,7 @@ class Observe:
         """
 
     @hookspec
-    def request_admitted(
-        self, request: Request, hit: Hit, resumed: bool, step: StepView
-    ) -> None:
+    def request_admitted(self, request: Request, hit: Hit, resumed: bool, step: StepView) -> None:
         """Hear that a request got a place: the point at which to charge for it.
 
         In the step: at once, before the next `select_waiting`.

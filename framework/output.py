@@ -90,8 +90,13 @@ class ConnectorMetadata:
 
     def copy(self) -> ConnectorMetadata:
         """The same with lists of its own."""
-        lists = (self.stores, self.loads, self.drop, self.receiving, self.sending)
-        return ConnectorMetadata(*map(list, lists))
+        return ConnectorMetadata(
+            list(self.stores),
+            list(self.loads),
+            list(self.drop),
+            list(self.receiving),
+            list(self.sending),
+        )
 
     def put_first(self, earlier: ConnectorMetadata) -> None:
         """What was to be done before comes first."""

@@ -1,4 +1,4 @@
-"""Losing one's place: preemption, displacement, the end of a request, and a plan that is dropped."""
+"""Losing one's place: preemption, displacement, the end of a request, a plan that is dropped."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from framework.request import UNLIMITED, PreemptMode, Request, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from framework.plan import StepPlan, StepView
+    from framework.plan import StepPlan
 
 
-def take_place(
-    books: Books, victim: Request, plan: StepPlan, view: StepView, *, displaced: bool
-) -> None:
+def take_place(books: Books, victim: Request, plan: StepPlan, *, displaced: bool) -> None:
     """The victim loses its place: its part of the plan, its slot, and mostly its blocks."""
     hooks = books.hooks
-    answer = hooks.preempt_mode(victim, displaced, view)
+    answer = hooks.preempt_mode(victim, displaced, plan.view)
     mode = answers.mode(hooks, answer, displaced=displaced, request=victim)
     if mode is PreemptMode.SWAP:
         hooks.store_external(victim, _computed_blocks(books, victim))
@@ -36,7 +34,7 @@ def take_place(
     books.counters.num_displacements += displaced
     books.counters.num_lost_tokens += lost
     books.note("displaced" if displaced else "preempted", victim, mode.value)
-    hooks.request_preempted(victim, mode, lost, view)
+    hooks.request_preempted(victim, mode, lost, plan.view)
 
 
 def _leave_slot(books: Books, victim: Request, mode: PreemptMode) -> None:

@@ -67,6 +67,7 @@ class StepPlan:
         preempted: ids of those, in order.
         cut: planned requests that this step does not bring to their last known token.
         memory_refused: `allocate` said no in the running half.
+        view: the read-only face of this plan.
     """
 
     step: int
@@ -91,6 +92,7 @@ class StepPlan:
     num_loads_begun: int = 0
     num_deferred: int = 0
     memory_refused: bool = False
+    view: StepView = field(init=False)
 
     def add(self, request: Request, num_tokens: int) -> None:
         """Hand the request so many tokens; which are drafts, and whether they reach its last."""

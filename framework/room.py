@@ -11,25 +11,23 @@ from framework.request import Request, Status
 if TYPE_CHECKING:
     from framework.books import Books
     from framework.output import BlockIds
-    from framework.plan import StepPlan, StepView
+    from framework.plan import StepPlan
     from framework.protocols import Hit
 
 
-def count_tokens(
-    books: Books, request: Request, hit: Hit | None, plan: StepPlan, view: StepView
-) -> int:
+def count_tokens(books: Books, request: Request, hit: Hit | None, plan: StepPlan) -> int:
     """Decide, cap, clamp. `hit` is None for a running request. 0 = nothing in this step."""
     if request.num_output_placeholders and request.num_tokens + 1 >= request.length_limit:
         return 0  # what is in flight is sure to end it
     hooks = books.hooks
     num_wanted = num_known = request.num_known_tokens - request.num_computed_tokens
     if hooks.compute_num_new_tokens is not NOTHING:
-        answer = hooks.compute_num_new_tokens(request, num_known, hit, view)
+        answer = hooks.compute_num_new_tokens(request, num_known, hit, plan.view)
         if answer is not None:
             num_wanted = answers.whole(hooks, "compute_num_new_tokens", answer, request)
     if num_wanted > num_known:
-        return _padded(books, request, num_wanted, num_known, hit, plan, view)
-    return _clamp(books, request, num_wanted, hit, plan, view)
+        return _padded(books, request, num_wanted, num_known, hit, plan)
+    return _clamp(books, request, num_wanted, hit, plan)
 
 
 def _padded(
@@ -39,56 +37,51 @@ def _padded(
     num_known: int,
     hit: Hit | None,
     plan: StepPlan,
-    view: StepView,
 ) -> int:
     """Tokens with -1 drafts behind the last known one: whole, or not padded, or (budget) not now."""
     limit = 1 + books.config.num_spec_tokens
     if hit is None or num_known != 1 or num_padded > limit:
         allowed = f"at most {num_known} (padding, to at most {limit}, only at an admission with 1)"
-        raise answers.wrong(
-            books.hooks, "compute_num_new_tokens", num_padded, allowed, request
-        )
-    if _capped(books, request, num_padded, view) < num_padded:
-        return _clamp(books, request, num_known, hit, plan, view)
+        raise answers.wrong(books.hooks, "compute_num_new_tokens", num_padded, allowed, request)
+    if _capped(books, request, num_padded, plan) < num_padded:
+        return _clamp(books, request, num_known, hit, plan)
     return num_padded if num_padded <= plan.budget_left else 0
 
 
-def _clamp(
-    books: Books, request: Request, num_tokens: int, hit: Hit | None, plan: StepPlan, view: StepView
-) -> int:
+def _clamp(books: Books, request: Request, num_tokens: int, hit: Hit | None, plan: StepPlan) -> int:
     if num_tokens > 1:
-        num_tokens = _capped(books, request, num_tokens, view)
+        num_tokens = _capped(books, request, num_tokens, plan)
     room = books.config.max_model_len - 1 - request.num_computed_tokens
     num_tokens = max(0, min(num_tokens, room))
     if num_tokens <= plan.budget_left:
         return num_tokens
     if hit is None:
         return plan.budget_left
-    part = books.hooks.split_prefill(request, num_tokens, view)
+    part = books.hooks.split_prefill(request, num_tokens, plan.view)
     if part is None:
         return 0
     return min(answers.whole(books.hooks, "split_prefill", part, request), plan.budget_left)
 
 
-def _capped(books: Books, request: Request, num_tokens: int, view: StepView) -> int:
+def _capped(books: Books, request: Request, num_tokens: int, plan: StepPlan) -> int:
     hooks = books.hooks
     if hooks.cap_num_new_tokens is NOTHING:
         return num_tokens
-    cap = hooks.cap_num_new_tokens(request, num_tokens, view)
+    cap = hooks.cap_num_new_tokens(request, num_tokens, plan.view)
     if cap is None:
         return num_tokens
     return min(num_tokens, answers.whole(hooks, "cap_num_new_tokens", cap, request))
 
 
 def find_blocks(
-    books: Books, request: Request, num_tokens: int, hit: Hit | None, plan: StepPlan, view: StepView
+    books: Books, request: Request, num_tokens: int, hit: Hit | None, plan: StepPlan
 ) -> BlockIds | None:
     """Blocks for the tokens, taking the places of others while they are refused; None = no room."""
     hooks = books.hooks
     if hooks.allocate is NOTHING:
         return []
     while True:
-        blocks = hooks.allocate(request, num_tokens, hit, view)
+        blocks = hooks.allocate(request, num_tokens, hit, plan.view)
         if blocks is True or blocks is None:
             raise answers.wrong(hooks, "allocate", blocks, "block ids, or False", request)
         if blocks is not False:
@@ -98,20 +91,18 @@ def find_blocks(
         if places.release_held(books):
             continue
         candidates = books.paused or (books.running if hit is None else [])
-        if not candidates or not _make_room(books, request, list(candidates), plan, view):
+        if not candidates or not _make_room(books, request, list(candidates), plan):
             return None
 
 
-def _make_room(
-    books: Books, request: Request, candidates: list[Request], plan: StepPlan, view: StepView
-) -> bool:
+def _make_room(books: Books, request: Request, candidates: list[Request], plan: StepPlan) -> bool:
     """One victim gives its blocks back; False if nobody does, or the request itself did."""
-    answer = books.hooks.pick_preempt_victim(request, candidates, view)
+    answer = books.hooks.pick_preempt_victim(request, candidates, plan.view)
     if answer is None:
         victim: Request | None = candidates[-1]
     else:
         victim = answers.one_of(books.hooks, "pick_preempt_victim", answer, candidates, request)
     if victim is None:
         return False
-    places.take_place(books, victim, plan, view, displaced=False)
+    places.take_place(books, victim, plan, displaced=False)
     return victim is not request and request.status is not Status.PREEMPTED

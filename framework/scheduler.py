@@ -19,7 +19,7 @@ from framework.errors import HeadwayError, PolicyError, RequestError
 from framework.handout import hand_out
 from framework.hooks import NOTHING, culprit, resolve
 from framework.plan import StepPlan, StepView, Surroundings
-from framework.protocols import HOLD, Clock, KvView, LatencyModel
+from framework.protocols import Clock, KvView, LatencyModel
 from framework.reports import Setup
 from framework.request import Request, Status
 from framework.room import count_tokens, find_blocks
@@ -121,20 +121,20 @@ class Scheduler:
             StallError: work remains that can never be scheduled.
         """
         books = self._books
-        plan, view = self._open()
+        plan = self._open()
         try:
-            self._begin(plan, view)
-            order = iter(self._order_running(view))
+            self._begin(plan)
+            order = iter(self._order_running(plan))
             while (request := self._next_running(order, plan)) and plan.budget_left:
                 if request in plan.lost:
                     continue
                 num_tokens = request.num_known_tokens - request.num_computed_tokens
                 if num_tokens != 1 or self._counts_always:
-                    num_tokens = count_tokens(books, request, None, plan, view)
+                    num_tokens = count_tokens(books, request, None, plan)
                 if not num_tokens:
                     continue
                 if request.num_computed_tokens + num_tokens > request.num_slots:
-                    blocks = find_blocks(books, request, num_tokens, None, plan, view)
+                    blocks = find_blocks(books, request, num_tokens, None, plan)
                     if blocks is None and request.status is not Status.RUNNING:
                         break
                     if blocks is None:
@@ -143,9 +143,9 @@ class Scheduler:
                 plan.add(request, num_tokens)
             plan.num_running_planned = len(plan.requests)
             if not plan.memory_refused:
-                while (waiter := next_waiting(books, plan, view)) is not HOLD:
-                    admit(books, waiter, plan, view)
-            return hand_out(books, plan, view)
+                while (waiter := next_waiting(books, plan)) is not None:
+                    admit(books, waiter, plan)
+            return hand_out(books, plan)
         except Exception as error:
             places.drop(books, plan)
             raise self._blamed(error) from error
@@ -173,7 +173,7 @@ class Scheduler:
         return bool(self._books.requests)
 
     def has_requests(self) -> bool:
-        """True while a step is worth planning: unfinished work, ended ids to hand out, transfers."""
+        """True while a step is worth planning: requests, ended ids to hand out, transfers."""
         books = self._books
         return bool(books.requests or books.finished_ids or books.held or books.aborted_loads)
 
@@ -226,14 +226,14 @@ class Scheduler:
         """(name, instance) of every plugin, in the order of the stack."""
         return list(self._manager.list_name_plugin())
 
-    def _open(self) -> tuple[StepPlan, StepView]:
+    def _open(self) -> StepPlan:
         books, config = self._books, self.config
         most = 2 if config.async_scheduling else 1
         if len(books.in_flight) >= most:
             raise HeadwayError(
                 f"schedule() with {len(books.in_flight)} steps in flight; allowed: fewer than "
-                f"{most} (async_scheduling is {'on' if most == 2 else 'off'}); call "  # noqa: PLR2004
-                f"update_from_output() first"
+                f"{most} (async_scheduling is {config.async_scheduling}); call "
+                "update_from_output() first"
             )
         plan = StepPlan(
             step=books.num_steps,
@@ -244,16 +244,17 @@ class Scheduler:
             num_running_at_start=len(books.running),
             num_waiting_at_start=books.num_waiting,
         )
-        return plan, StepView(plan, self._around)
+        plan.view = StepView(plan, self._around)
+        return plan
 
-    def _begin(self, plan: StepPlan, view: StepView) -> None:
+    def _begin(self, plan: StepPlan) -> None:
         books = self._books
         if books.hooks.is_ready is not NOTHING:
             for request in books.waiting.parked:
                 self._poll(request)
         for request in books.awaiting:
             books.waiting.set_aside(request)
-        rejected = books.hooks.pick_rejected(books.waiting, view)
+        rejected = books.hooks.pick_rejected(books.waiting, plan.view)
         if rejected:
             what = "requests of the waiting queue"
             chosen = answers.distinct(books.hooks, "pick_rejected", rejected, books.waiting, what)
@@ -270,9 +271,9 @@ class Scheduler:
             if ready is not False:
                 self._books.waiting.unpark(request)
 
-    def _order_running(self, view: StepView) -> Iterable[Request]:
+    def _order_running(self, plan: StepPlan) -> Iterable[Request]:
         books = self._books
-        order = books.hooks.order_running(books.running, view)
+        order = books.hooks.order_running(books.running, plan.view)
         if order is None:
             return tuple(books.running)
         what = "running requests"

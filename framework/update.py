@@ -243,9 +243,7 @@ def _report(
     starts.update((new.request_id, new.num_computed_tokens) for new in output.scheduled_new_reqs)
     kept = dict(zip(result.req_ids, map(len, result.new_token_ids), strict=True))
     tokens: dict[Request, TokenCounts] = {}
-    for request, sampled in zip(
-        flight.requests, runner_output.sampled_token_ids, strict=True
-    ):
+    for request, sampled in zip(flight.requests, runner_output.sampled_token_ids, strict=True):
         name = request.request_id
         start, count = starts[name], output.num_scheduled_tokens[name]
         num_drafts = 0 if request in flight.admitted else len(flight.drafts.get(name, ()))

@@ -204,7 +204,7 @@ class KvBlocks:
             spare += self._room_for_others(step)
             if self._num_spec_tokens:
                 spare += self._num_blocks(1 + self._num_spec_tokens)
-        return needed + idle + spare <= free
+        return bool(needed + idle + spare <= free)
 
     def _room_for_others(self, step: StepView) -> int:
         """Blocks that loads under way and unfinished prefills still need (a load must not take
@@ -232,7 +232,7 @@ class KvBlocks:
         return hashes
 
     def _publish(self, request: Request, table: Table, num_tokens: int) -> None:
-        """Register full blocks of known tokens among the first `num_tokens`; drafts do not count."""
+        """Register full blocks among the first `num_tokens`; drafts do not count."""
         if not self.enable_prefix_caching:
             return
         full = min(num_tokens, request.num_tokens) // self.block_size
@@ -254,8 +254,10 @@ class KvBlocks:
     def _set_slots(self, request: Request, table: Table) -> None:
         """Up to where the blocks reach, and no full block is without its name."""
         reach = len(table.blocks) * self.block_size
-        slots = self.max_model_len if reach >= self.max_model_len else (
-            reach - self.num_lookahead_tokens
+        slots = (
+            self.max_model_len
+            if reach >= self.max_model_len
+            else (reach - self.num_lookahead_tokens)
         )
         if self.enable_prefix_caching:
             next_full = (table.num_published + 1) * self.block_size
