@@ -224,6 +224,8 @@ def test_blame_shares_an_answer_with_the_wrappers() -> None:
 def shielded(function: Any) -> Any:
     @wraps(function)
     def call(*args: Any) -> Any:
+        if args[-1] == "poison":
+            raise BoomError
         return function(*args)
 
     return call
@@ -280,6 +282,7 @@ def test_culprit_sees_through_decorators_and_late_generators() -> None:
     manager = build_manager([Fails("late")])
     hooks = resolve(manager)
     assert culprit_of(manager, hooks.release, "r") == ("late", "release")
+    assert culprit_of(manager, hooks.release, "poison") == ("late", "release")
     assert culprit_of(manager, list, hooks.order_running([1], "s")) == ("late", "order_running")
 
 
