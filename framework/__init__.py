@@ -27,7 +27,7 @@ from framework.output import (
     StepResult,
     TokenLogprobs,
 )
-from framework.plan import Refusal, StepView
+from framework.plan import Refusal
 from framework.protocols import (
     HOLD,
     LATER,
@@ -47,6 +47,7 @@ from framework.sampling import SamplingParams
 from framework.scheduler import Scheduler
 from framework.stack import DEFAULT_STACK
 from framework.stash import Stash, StashKey
+from framework.view import StepView
 
 __all__ = [
     "API_VERSION",

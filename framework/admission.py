@@ -128,18 +128,14 @@ def _place(books: Books, request: Request, hit: Hit, plan: StepPlan) -> Refusal 
     blocks = find_blocks(books, request, num_new_tokens, hit, plan)
     if blocks is None:
         return Refusal.BLOCKS
-    _take_slot(books, request, hit, num_new_tokens, blocks, plan)
+    plan.new_blocks[request] = blocks
+    _take_slot(books, request, hit, num_new_tokens, plan)
     _announce(books, request, hit, plan)
     return None
 
 
 def _take_slot(
-    books: Books,
-    request: Request,
-    hit: Hit,
-    num_new_tokens: int,
-    blocks: BlockIds,
-    plan: StepPlan,
+    books: Books, request: Request, hit: Hit, num_new_tokens: int, plan: StepPlan
 ) -> None:
     status = request.status
     from_holders = request in books.landed
@@ -154,7 +150,6 @@ def _take_slot(
     )
     request.status = Status.RUNNING
     books.running.append(request)
-    plan.new_blocks[request] = blocks
     plan.add(request, num_new_tokens)
 
 

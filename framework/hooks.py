@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from framework.config import SchedulerConfig
     from framework.output import BlockIds, SchedulerOutput
-    from framework.plan import StepView
     from framework.protocols import Answer, ExternalHit, Hit, KvView, WaitingView
     from framework.reports import Setup, StepReport
     from framework.request import PreemptMode, Request
+    from framework.view import StepView
 
 
 def _nothing(*_args: object) -> None:

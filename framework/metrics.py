@@ -17,9 +17,9 @@ from framework.stash import StashKey
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from framework.plan import StepView
     from framework.protocols import Hit
     from framework.request import Request
+    from framework.view import StepView
 
 
 @define(eq=False)
@@ -53,19 +53,20 @@ class Timeline:
     num_preemptions: int = 0
     _lost_at: float | None = None
 
-    def admitted(self, now: float, num_cached_tokens: int) -> None:
+    def admitted(self, now: float, num_cached_tokens: int, *, resumed: bool) -> None:
         """Note an admission; only the first one sets queueing and cached tokens."""
-        if self._lost_at is not None:
-            self.preempted_s += now - self._lost_at
-            self._lost_at = None
-        elif self.first_token is None:
+        if not resumed:
             self.first_admission = now
             self.num_cached_tokens = num_cached_tokens
+        elif self._lost_at is not None:
+            self.preempted_s += now - self._lost_at
+            self._lost_at = None
 
     def lost_place(self, now: float) -> None:
         """Note a preemption."""
         self.num_preemptions += 1
-        self._lost_at = now
+        if self._lost_at is None:
+            self._lost_at = now
 
     def delivered(self, now: float, num_tokens: int) -> None:
         """Note tokens that came out together."""
@@ -131,9 +132,9 @@ class Recorder:
         return timeline
 
     @hookimpl
-    def request_admitted(self, request: Request, hit: Hit, step: StepView) -> None:
+    def request_admitted(self, request: Request, hit: Hit, resumed: bool, step: StepView) -> None:
         """Note when, and what it got for nothing."""
-        self.track(request).admitted(step.now, hit.num_tokens)
+        self.track(request).admitted(step.now, hit.num_tokens, resumed=resumed)
 
     @hookimpl
     def request_preempted(self, request: Request, step: StepView) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from framework.output import BlockIds, RunnerOutput, SchedulerOutput
-    from framework.plan import StepView
     from framework.request import Request
+    from framework.view import StepView
 
 
 class Answer(Enum):

@@ -26,19 +26,15 @@ def count_tokens(books: Books, request: Request, hit: Hit | None, plan: StepPlan
         if answer is not None:
             num_wanted = answers.whole(hooks, "compute_num_new_tokens", answer, request)
     if num_wanted > num_known:
-        return _padded(books, request, num_wanted, num_known, hit, plan)
+        return _padded(books, request, num_wanted, hit, plan)
     return _clamp(books, request, num_wanted, hit, plan)
 
 
 def _padded(
-    books: Books,
-    request: Request,
-    num_padded: int,
-    num_known: int,
-    hit: Hit | None,
-    plan: StepPlan,
+    books: Books, request: Request, num_padded: int, hit: Hit | None, plan: StepPlan
 ) -> int:
-    """Tokens with -1 drafts behind the last known one: whole, or not padded, or (budget) not now."""
+    """With -1 drafts behind the last known token: all, or unpadded, or (budget) not now."""
+    num_known = request.num_known_tokens - request.num_computed_tokens
     limit = 1 + books.config.num_spec_tokens
     if hit is None or num_known != 1 or num_padded > limit:
         allowed = f"at most {num_known} (padding, to at most {limit}, only at an admission with 1)"

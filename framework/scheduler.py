@@ -8,22 +8,23 @@ decode phase. The loop keeps the books; every decision is a hook.
 from __future__ import annotations
 
 import time
-from array import array
 from typing import TYPE_CHECKING, final
 
 from framework import answers, places, update
 from framework.admission import admit, next_waiting
+from framework.arrival import check_new
 from framework.books import Books, Counters, Event
 from framework.config import SchedulerConfig
 from framework.errors import HeadwayError, PolicyError, RequestError
 from framework.handout import hand_out
 from framework.hooks import NOTHING, culprit, resolve
-from framework.plan import StepPlan, StepView, Surroundings
+from framework.plan import StepPlan
 from framework.protocols import Clock, KvView, LatencyModel
 from framework.reports import Setup
 from framework.request import Request, Status
 from framework.room import count_tokens, find_blocks
 from framework.stack import DEFAULT_STACK, build_manager, plugin_name
+from framework.view import StepView, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -298,43 +299,4 @@ class Scheduler:
             hook=who[1],
             got=f"raised {type(error).__name__}: {error}",
             allowed="an answer, or None",
-        )
-
-
-def check_new(books: Books, request: Request) -> None:
-    """Refuse what can never run, and set the length at which the request ends."""
-    config, kv = books.config, books.kv
-    name = request.request_id
-    if not isinstance(name, str) or not name:
-        raise RequestError(f"request_id: got {name!r}, allowed: a non-empty string")
-    if name in books.requests or name in books.held or name in books.aborted_loads:
-        raise RequestError(f"request_id: {name!r} is in use by an unfinished request")
-    if request.status is not Status.WAITING or request.num_computed_tokens:
-        raise RequestError(f"request {name!r} was added before; build a new Request")
-    length = request.num_prompt_tokens
-    try:
-        array("I", request.prompt_token_ids)
-    except (TypeError, OverflowError) as error:
-        raise RequestError(
-            f"request {name!r}: prompt_token_ids: {error}; allowed: ints from 0 to 2**32 - 1"
-        ) from error
-    longest = config.max_model_len - (0 if request.needs_pooling else 1)
-    if not 1 <= length <= longest:
-        raise RequestError(
-            f"request {name!r}: prompt has {length} tokens, allowed: 1 to {longest} "
-            f"(max_model_len {config.max_model_len})"
-        )
-    max_tokens = request.sampling_params.max_tokens
-    request.length_limit = min(length + (max_tokens or config.max_model_len), config.max_model_len)
-    if kv is None:
-        return
-    if max_tokens is None:
-        request.length_limit = min(request.length_limit, max(kv.max_num_tokens, length) + 1)
-    stored = length if max_tokens is None else min(length + max_tokens - 1, config.max_model_len)
-    needed = kv.num_blocks_needed(stored)
-    if needed > kv.num_total_blocks:
-        raise RequestError(
-            f"request {name!r} can never fit: {stored} tokens (prompt {length}, max_tokens "
-            f"{max_tokens}) need {needed} KV blocks of {config.block_size}, the pool has "
-            f"{kv.num_total_blocks}"
         )
