@@ -10,7 +10,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
-from framework.errors import HeadwayError
+from framework.errors import HeadwayError, RunnerError
 
 if TYPE_CHECKING:
     from typing import Self
@@ -86,7 +86,11 @@ class EngineCore:
             self._failure = error
             raise
         self._flights.popleft()
-        return self.scheduler.update_from_output(output, found)
+        try:
+            return self.scheduler.update_from_output(output, found)
+        except RunnerError as error:
+            self._failure = error
+            raise
 
     def _launch(self) -> None:
         """Plan and start what may start: one step, or in async mode up to two in flight."""

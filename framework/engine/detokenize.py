@@ -77,9 +77,7 @@ class TextStream:
             self._search_from = len(self.text)
             return False
         found = [
-            (at, text)
-            for text in self.stop
-            if (at := self.text.find(text, self._search_from)) >= 0
+            (at, text) for text in self.stop if (at := self.text.find(text, self._search_from)) >= 0
         ]
         longest = max(map(len, self.stop), default=0)
         self._search_from = max(self._search_from, len(self.text) - longest + 1)

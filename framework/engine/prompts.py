@@ -116,16 +116,16 @@ class Prompt:
             )
 
     @classmethod
-    def of(cls, value: PromptLike, sampling_params: SamplingParams) -> Prompt:
+    def of(cls, value: PromptLike, sampling_params: SamplingParams, where: str) -> Prompt:
         """A prompt from text, a conversation or token ids; a Prompt is returned as it is."""
         if isinstance(value, Prompt):
             return value
         if isinstance(value, str):
-            return cls(prompt=value, sampling_params=sampling_params)
+            return cls(prompt=value, sampling_params=sampling_params, where=where)
         items: tuple[Any, ...] = tuple(value)
         if items and isinstance(items[0], Mapping):
-            return cls(messages=items, sampling_params=sampling_params)
-        return cls(prompt_token_ids=items, sampling_params=sampling_params)
+            return cls(messages=items, sampling_params=sampling_params, where=where)
+        return cls(prompt_token_ids=items, sampling_params=sampling_params, where=where)
 
     def encode(self, tokenizer: Tokenizer | None) -> list[int]:
         """Its token ids.

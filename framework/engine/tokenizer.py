@@ -36,7 +36,7 @@ class HuggingFaceTokenizer:
     """
 
     def __init__(self, directory: Path) -> None:
-        from transformers import AutoTokenizer
+        from transformers import AutoTokenizer  # noqa: PLC0415  (a second)
 
         try:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(directory, local_files_only=True)

@@ -1,0 +1,167 @@
+"""Options that several subcommands share, and the records they are gathered into."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
+import click
+from attrs import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+
+@frozen(kw_only=True)
+class Limits:
+    """Limits of the scheduler as given on the command line."""
+
+    num_blocks: int
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int | None
+    num_spec_tokens: int | None
+    async_scheduling: bool
+    seed: int
+
+
+@frozen(kw_only=True)
+class Loading:
+    """Which model, and how it is run."""
+
+    model: str
+    dtype: str
+    device: str
+    threads: int | None
+    runner: str
+
+
+@frozen(kw_only=True)
+class Sampling:
+    """Sampling fields for prompts that do not bring their own."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    stop: tuple[str, ...]
+    logprobs: int | None
+    ignore_eos: bool
+
+
+_LIMITS = (
+    click.option("--num-blocks", type=int, default=1024, show_default=True, help="KV blocks."),
+    click.option("--block-size", type=int, default=16, show_default=True, help="Tokens a block."),
+    click.option(
+        "--max-num-seqs", type=int, default=64, show_default=True, help="Most running requests."
+    ),
+    click.option(
+        "--max-num-batched-tokens",
+        type=int,
+        default=512,
+        show_default=True,
+        help="Token budget of one step.",
+    ),
+    click.option(
+        "--max-model-len",
+        type=int,
+        help="Most tokens of a request, prompt and output.  [default: the model's own]",
+    ),
+    click.option(
+        "--num-spec-tokens",
+        type=int,
+        help="Most drafts a request and step.  [default: 4 if the stack proposes drafts, else 0]",
+    ),
+    click.option("--async-scheduling", is_flag=True, help="Plan one step ahead of the outputs."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Of all random streams."),
+)
+_LOADING = (
+    click.option(
+        "--model",
+        default="smollm2",
+        show_default=True,
+        metavar="M",
+        help="A name that `headway models` lists, or a model directory.",
+    ),
+    click.option("--dtype", default="float32", show_default=True, help="float32 or bfloat16."),
+    click.option("--device", default="cpu", show_default=True, help="What the runner computes on."),
+    click.option("--threads", type=int, help="CPU threads.  [default: the runner's choice]"),
+    click.option("--runner", default="torch", show_default=True, help="What executes the plans."),
+)
+_SAMPLING = (
+    click.option(
+        "--max-tokens", type=int, default=128, show_default=True, help="Most output tokens."
+    ),
+    click.option("--temperature", type=float, default=0.0, show_default=True, help="0 = greedy."),
+    click.option("--top-k", type=int, default=0, show_default=True, help="0 = all tokens."),
+    click.option("--top-p", type=float, default=1.0, show_default=True, help="In (0, 1]."),
+    click.option("--stop", multiple=True, metavar="TEXT", help="End the output before TEXT."),
+    click.option("--logprobs", type=int, help="Report so many likeliest tokens (in --json)."),
+    click.option("--ignore-eos", is_flag=True, help="Go on past the end-of-sequence token."),
+)
+
+
+def limit_options(command: Command) -> Command:
+    """Add the options of `Limits`."""
+    return _apply(_LIMITS, command)
+
+
+def loading_options(command: Command) -> Command:
+    """Add the options of `Loading`."""
+    return _apply(_LOADING, command)
+
+
+def sampling_options(command: Command) -> Command:
+    """Add the options of `Sampling`."""
+    return _apply(_SAMPLING, command)
+
+
+def common_options(command: Command) -> Command:
+    """Add what every subcommand has: --json and -v."""
+    options = (
+        click.option(
+            "--json",
+            "json_path",
+            type=click.Path(path_type=Path),
+            callback=_writable,
+            metavar="FILE",
+            help="Also write the result as JSON.",
+        ),
+        click.option(
+            "-v", "--verbose", count=True, expose_value=False, callback=_log, help="Log to stderr."
+        ),
+    )
+    return _apply(options, command)
+
+
+def gather(record: type[Any], options: dict[str, Any]) -> Any:
+    """Take a record's fields out of the options of a subcommand."""
+    return record(**{field.name: options.pop(field.name) for field in attrs.fields(record)})
+
+
+def _apply(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _writable(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    """Better to hear now than after minutes of work."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise click.BadParameter(f"{path}: its folder does not exist, or it is one itself")
+    return path
+
+
+def _log(_: click.Context, __: click.Parameter, verbosity: int) -> None:
+    logger = logging.getLogger("headway")
+    logger.setLevel({0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG))
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+        logger.addHandler(handler)

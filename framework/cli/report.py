@@ -1,0 +1,102 @@
+"""What subcommands print and write: tables, progress, JSON, the headline."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+NARROWEST: Final = 110
+
+
+def write_json(path: Path | None, data: Any) -> None:
+    """Write data as JSON, whole or not at all; nothing if no file was asked for."""
+    if path is None:
+        return
+    descriptor, name = tempfile.mkstemp(suffix=".json.tmp", dir=path.absolute().parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(data, file, ensure_ascii=False, indent=1, allow_nan=False)
+            file.write("\n")
+        Path(name).chmod(0o666 & ~_umask())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def headline(text: str) -> None:
+    """The last line: what came of it, in one sentence."""
+    click.echo(text)
+
+
+def show_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False
+) -> None:
+    """Print a table; where there is no terminal it may be wider than eighty columns.
+
+    With `numbers` every column but the first is flush right and never folded.
+    """
+    from rich.console import Console  # noqa: PLC0415  (rich is slow to import)
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(title=title)
+    for index, name in enumerate(columns):
+        right = numbers and index > 0
+        table.add_column(name, justify="right" if right else "left", no_wrap=right, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = max(NARROWEST, console.width)
+    console.print(table)
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, if that is a terminal; call what it yields with each advance."""
+    from rich import progress as bars  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    columns = (
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+    )
+    hidden = not console.is_terminal
+    with bars.Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def seconds(value: float | None) -> str:
+    """A duration for people: '1.25 s', '340 ms', or '-' where there is none."""
+    if value is None:
+        return "-"
+    return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.0f} ms"
+
+
+def share(part: int, whole: int) -> str:
+    """A share in percent, or '-' of nothing."""
+    return f"{100 * part / whole:.0f}%" if whole else "-"
+
+
+def rate(value: float | None) -> str:
+    """Tokens a second, or '-'."""
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,209 @@
+"""LLM: a model and a plugin stack behind three calls: generate, chat, stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from framework.engine.front import Front
+from framework.engine.models import limits_for, load_model, resolve_model
+from framework.engine.prompts import Prompt
+from framework.errors import RequestError
+from framework.sampling import SamplingParams
+from framework.stack import complete_stack, implemented_hooks, load_plugin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Self
+
+    from framework.engine.completion import Completion
+    from framework.engine.models import LoadedModel
+    from framework.engine.prompts import Message, PromptLike
+    from framework.loading import Spec
+    from framework.protocols import Clock
+
+DEFAULT_NUM_DRAFTS: Final = 4
+DEFAULT_NUM_BLOCKS: Final = 1024
+DEFAULT_NUM_SEQS: Final = 64
+DEFAULT_BUDGET: Final = 512
+
+
+class LLM:
+    """Offline generation with a model under a plugin stack.
+
+    Args:
+        model: a name of `headway models`, or a model directory.
+        plugins: the stack, last asked first; kv_blocks, chunked_prefill and fcfs are put beneath
+            where nothing in it does their work.
+        dtype: "float32" or "bfloat16".
+        device: what the runner computes on.
+        num_blocks, block_size: KV blocks, and tokens of one.
+        max_num_seqs: most running requests.
+        max_num_batched_tokens: token budget of one step.
+        max_model_len: most tokens of a request; None = what the model allows.
+        num_spec_tokens: most drafts of a request in one step; None = 4 if the stack proposes
+            drafts, else 0.
+        async_scheduling: plan one step ahead of the outputs.
+        runner: a name of the entry-point group `headway.runners`.
+        num_threads: CPU threads, or None for the runner's own choice.
+        seed: of every random stream.
+
+    Raises:
+        ModelError, PluginError, ConfigError: something named here cannot be used.
+
+    Example:
+        >>> with LLM("smollm2", ["priority"]) as llm:
+        ...     print(llm.chat([{"role": "user", "content": "Hello"}])[0].text)
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        plugins: Sequence[Spec] = (),
+        *,
+        dtype: str = "float32",
+        device: str = "cpu",
+        num_blocks: int = DEFAULT_NUM_BLOCKS,
+        block_size: int = 16,
+        max_num_seqs: int = DEFAULT_NUM_SEQS,
+        max_num_batched_tokens: int = DEFAULT_BUDGET,
+        max_model_len: int | None = None,
+        num_spec_tokens: int | None = None,
+        async_scheduling: bool = False,
+        runner: str = "torch",
+        num_threads: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        stack = complete_stack(plugins)
+        directory = resolve_model(model)
+        config = limits_for(
+            directory,
+            {
+                "num_blocks": num_blocks,
+                "block_size": block_size,
+                "max_num_seqs": max_num_seqs,
+                "max_num_batched_tokens": max_num_batched_tokens,
+                "max_model_len": max_model_len,
+                "num_spec_tokens": num_drafts_for(stack, num_spec_tokens),
+                "async_scheduling": async_scheduling,
+                "seed": seed,
+            },
+        )
+        loaded = load_model(
+            directory, config, runner=runner, dtype=dtype, device=device, num_threads=num_threads
+        )
+        self._open(loaded, stack, None)
+
+    @classmethod
+    def from_loaded(
+        cls, model: LoadedModel, plugins: Sequence[Spec] = (), *, clock: Clock | None = None
+    ) -> Self:
+        """An LLM over a model that is in memory already; closing it closes the model's runner.
+
+        Raises:
+            PluginError: the stack cannot be built.
+        """
+        llm = cls.__new__(cls)
+        llm._open(model, complete_stack(plugins), clock)
+        return llm
+
+    def _open(self, model: LoadedModel, stack: Sequence[Spec], clock: Clock | None) -> None:
+        self.model = model
+        self.front = Front(model, stack, clock=clock)
+
+    def generate(
+        self,
+        prompts: PromptLike | Sequence[PromptLike],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[Completion]:
+        """Answer prompts; they all arrive now.
+
+        Args:
+            prompts: one or a list of: text, a conversation, token ids, a Prompt.
+            sampling_params: one for all, or one each; a Prompt brings its own.
+
+        Returns:
+            One completion a prompt, in the order of the prompts.
+
+        Raises:
+            RequestError: a prompt is refused; nothing was run.
+            PolicyError, StallError: a plugin failed, or the stack serves nobody; the requests
+                were aborted and the LLM can be used again.
+        """
+        asked = _as_prompts(prompts, sampling_params)
+        lives = []
+        try:
+            for prompt in asked:
+                lives.append(self.front.submit(prompt))
+        except RequestError:
+            for live in lives:
+                self.front.abort(live.request.request_id)
+            raise
+        return self.front.run(lives)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[Completion]:
+        """Answer a conversation, or several; see `generate`."""
+        return self.generate(messages, sampling_params)
+
+    def stream(
+        self, prompt: PromptLike, sampling_params: SamplingParams | None = None
+    ) -> Iterator[str]:
+        """Answer one prompt, yielding pieces of text as they become certain.
+
+        Leaving the loop early aborts the request.
+
+        Raises:
+            RequestError: the prompt is refused, or there is no tokenizer.
+        """
+        if self.model.tokenizer is None:
+            raise RequestError("stream needs a tokenizer and this model has none")
+        asked = Prompt.of(prompt, sampling_params or SamplingParams(), "prompt")
+        return self.front.stream(self.front.submit(asked))
+
+    def close(self) -> None:
+        """End what is running and give memory and threads back."""
+        self.front.close()
+        self.model.runner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def num_drafts_for(stack: Sequence[Spec], asked: int | None) -> int:
+    """`num_spec_tokens` for a stack: what was asked for, else 4 if it proposes drafts."""
+    if asked is not None:
+        return asked
+    hooks = {hook for spec in stack for hook in implemented_hooks(load_plugin(spec))}
+    return DEFAULT_NUM_DRAFTS if "propose_drafts" in hooks else 0
+
+
+def _as_prompts(prompts: Any, sampling_params: Any) -> list[Prompt]:
+    listed = [prompts] if _is_one(prompts) else list(prompts)
+    if sampling_params is None or isinstance(sampling_params, SamplingParams):
+        params = [sampling_params or SamplingParams()] * len(listed)
+    else:
+        params = list(sampling_params)
+    if len(params) != len(listed):
+        raise RequestError(
+            f"sampling_params: got {len(params)} for {len(listed)} prompts, "
+            "allowed: one for all, or one each"
+        )
+    return [
+        Prompt.of(prompt, each, f"prompt {index}")
+        for index, (prompt, each) in enumerate(zip(listed, params, strict=True))
+    ]
+
+
+def _is_one(prompts: Any) -> bool:
+    """One prompt, not a list of them: text, a Prompt, token ids, or messages."""
+    if isinstance(prompts, str | Prompt):
+        return True
+    return bool(prompts) and isinstance(prompts[0], int | Mapping)
