@@ -56,6 +56,6 @@ def _limit_length(books: Books, request: Request) -> None:
     if needed > kv.num_total_blocks:
         raise RequestError(
             f"request {request.request_id!r} can never fit: {stored} tokens (prompt {length}, "
-            f"max_tokens {max_tokens}) need {needed} KV blocks of {config.block_size}, the pool has "
-            f"{kv.num_total_blocks}"
+            f"max_tokens {max_tokens}) need {needed} KV blocks of {config.block_size}, "
+            f"the pool has {kv.num_total_blocks}"
         )
