@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
+from attrs import frozen
 
 from framework.cli.options import (
     Limits,
@@ -19,10 +20,12 @@ from framework.cli.options import (
     sampling_options,
 )
 from framework.cli.report import headline, progress, rate, seconds, share, show_table, write_json
-from framework.engine.llm import num_drafts_for
+from framework.engine.front import Front
+from framework.engine.llm import DEFAULT_NUM_DRAFTS, proposes_drafts
 from framework.engine.models import limits_for, load_model, resolve_model
 from framework.engine.playback import Outcome, Playback, check_prompts, same_outputs, warm_up
 from framework.engine.promptfile import make_sampling_params, read_prompts
+from framework.errors import HeadwayError
 from framework.stack import build_manager, complete_stack, parse_stack
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from framework.config import SchedulerConfig
     from framework.engine.models import LoadedModel
     from framework.engine.prompts import Prompt
+    from framework.loading import Spec
     from framework.metrics import Distribution
 
 INTERRUPTED = 130
@@ -69,65 +73,79 @@ def command(policies: tuple[str, ...], file: Path, json_path: Path | None, **opt
     runs, model = _prepare(policies, loading, limits, prompts)
     outcomes: list[Outcome] = []
     try:
-        finished = _play(runs, model, prompts, outcomes)
+        stopped_by = _play(runs, model, prompts, outcomes)
     finally:
         model.runner.close()
-    return _report(outcomes, loading, model, prompts, finished=finished, json_path=json_path)
+    _report(outcomes, loading, model, prompts, finished=stopped_by is None, json_path=json_path)
+    if isinstance(stopped_by, HeadwayError):
+        raise stopped_by
+    if stopped_by is not None:
+        return INTERRUPTED
+    return int(any(each.error for outcome in outcomes for each in outcome.completions))
 
 
-Runs = dict[str, tuple[list[Any], "SchedulerConfig"]]
-"""{policy: its parts, and the limits it runs under}."""
+@frozen
+class Run:
+    """One policy: what the user calls it, its whole stack, and the limits it runs under."""
+
+    policy: str
+    stack: Sequence[Spec]
+    config: SchedulerConfig
 
 
 def _prepare(
     policies: Sequence[str], loading: Loading, limits: Limits, prompts: Sequence[Prompt]
-) -> tuple[Runs, LoadedModel]:
+) -> tuple[list[Run], LoadedModel]:
     """Check everything that can be wrong before the first policy runs."""
-    stacks = {policy: complete_stack(parse_stack(policy)) for policy in policies}
-    for stack in stacks.values():
+    stacks = [complete_stack(parse_stack(policy)) for policy in policies]
+    for stack in stacks:
         build_manager(stack)
     directory = resolve_model(loading.model)
-    runs: Runs = {}
-    for policy, stack in stacks.items():
-        num_drafts = num_drafts_for(stack, limits.num_spec_tokens)
-        fields = {**attrs.asdict(limits), "num_spec_tokens": num_drafts}
-        runs[policy] = (stack, limits_for(directory, fields))
-    most = max((config for _, config in runs.values()), key=lambda c: c.num_spec_tokens)
+    runs = [
+        Run(policy, stack, limits_for(directory, _fields(limits, stack)))
+        for policy, stack in zip(policies, stacks, strict=True)
+    ]
     model = load_model(
         directory,
-        most,
+        max((run.config for run in runs), key=lambda config: config.num_spec_tokens),
         runner=loading.runner,
         dtype=loading.dtype,
         device=loading.device,
         num_threads=loading.threads,
     )
     try:
-        for stack, config in runs.values():
-            check_prompts(model, stack, config, prompts)
+        for run in runs:
+            check_prompts(model, run.stack, run.config, prompts)
     except BaseException:
         model.runner.close()
         raise
     return runs, model
 
 
+def _fields(limits: Limits, stack: Sequence[Spec]) -> dict[str, Any]:
+    """The limits for one stack: it reserves room for drafts only if it makes them."""
+    asked = DEFAULT_NUM_DRAFTS if limits.num_spec_tokens is None else limits.num_spec_tokens
+    return {**attrs.asdict(limits), "num_spec_tokens": asked if proposes_drafts(stack) else 0}
+
+
 def _play(
-    runs: Runs, model: LoadedModel, prompts: Sequence[Prompt], outcomes: list[Outcome]
-) -> bool:
-    """Run every policy, adding to the outcomes; False if interrupted."""
+    runs: Sequence[Run], model: LoadedModel, prompts: Sequence[Prompt], outcomes: list[Outcome]
+) -> BaseException | None:
+    """Run every policy, adding to the outcomes; what stopped it early is returned."""
     try:
-        warm_up(model, next(iter(runs.values()))[0], prompts[0])
-        for policy, (stack, config) in runs.items():
-            playback = Playback.of(policy, model, stack, config, prompts)
-            try:
-                with progress(policy, len(prompts)) as advance:
-                    playback.run(advance)
-            finally:
-                outcomes.append(playback.outcome())
-                playback.front.close()
-            playback.front.drain()
-    except KeyboardInterrupt:
-        return False
-    return True
+        warm_up(model, runs[0].stack, prompts[0])
+        for run in runs:
+            with Front(model, run.stack, run.config) as front:
+                playback = Playback(run.policy, front, prompts)
+                try:
+                    with progress(run.policy, len(prompts)) as advance:
+                        playback.run(advance)
+                finally:
+                    outcomes.append(playback.outcome())
+                front.drain()
+    except (KeyboardInterrupt, HeadwayError) as stopped_by:
+        return stopped_by
+    return None
 
 
 def _report(
@@ -138,7 +156,7 @@ def _report(
     *,
     finished: bool,
     json_path: Path | None,
-) -> int:
+) -> None:
     is_exact = loading.dtype == "float32" and all(
         prompt.sampling_params.temperature == 0 for prompt in prompts
     )
@@ -150,7 +168,7 @@ def _report(
     line = _headline(outcomes, same, finished=finished)
     data = {
         "headline": line,
-        "interrupted": not finished,
+        "finished": finished,
         "outputs_identical": same,
         "model": str(model.directory),
         "dtype": loading.dtype,
@@ -159,10 +177,6 @@ def _report(
     }
     write_json(json_path, data)
     headline(line)
-    if not finished:
-        return INTERRUPTED
-    failed = any(completion.error for outcome in outcomes for completion in outcome.completions)
-    return 1 if failed else 0
 
 
 def _show_latencies(outcomes: Sequence[Outcome]) -> None:
@@ -187,15 +201,18 @@ def _show_latencies(outcomes: Sequence[Outcome]) -> None:
 
 
 def _show_priorities(outcomes: Sequence[Outcome]) -> None:
-    waits = {outcome.policy: outcome.ttft_by_priority() for outcome in outcomes}
-    priorities = sorted({priority for each in waits.values() for priority in each})
+    waits = [outcome.ttft_by_priority() for outcome in outcomes]
+    priorities = sorted({priority for each in waits for priority in each})
     columns = ["policy"]
     for priority in priorities:
-        counts = [each[priority].count for each in waits.values() if priority in each]
+        counts = [each[priority].count for each in waits if priority in each]
         columns.append(f"priority {priority} (n={max(counts)})")
     rows = [
-        [policy, *(_pair(each[priority]) if priority in each else "-" for priority in priorities)]
-        for policy, each in waits.items()
+        [
+            outcome.policy,
+            *(_pair(each[priority]) if priority in each else "-" for priority in priorities),
+        ]
+        for outcome, each in zip(outcomes, waits, strict=True)
     ]
     title = "TTFT by priority (lower is more urgent), p50 / p90"
     show_table(title, columns, rows, numbers=True)
@@ -211,7 +228,7 @@ def _headline(outcomes: Sequence[Outcome], same: bool | None, *, finished: bool)
     complete = [outcome for outcome in outcomes if outcome.is_complete]
     parts = []
     if not finished:
-        parts.append(f"interrupted with {len(complete)} policies complete")
+        parts.append(f"stopped early, {len(complete)} policies complete")
     if complete:
         best = min(complete, key=lambda outcome: outcome.summary.ttft_s.p50 or 0.0)
         most = max(complete, key=lambda outcome: outcome.summary.output_tokens_per_s or 0.0)

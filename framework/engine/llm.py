@@ -76,6 +76,8 @@ class LLM:
         seed: int = 0,
     ) -> None:
         stack = complete_stack(plugins)
+        if num_spec_tokens is None:
+            num_spec_tokens = DEFAULT_NUM_DRAFTS if proposes_drafts(stack) else 0
         directory = resolve_model(model)
         config = limits_for(
             directory,
@@ -85,7 +87,7 @@ class LLM:
                 "max_num_seqs": max_num_seqs,
                 "max_num_batched_tokens": max_num_batched_tokens,
                 "max_model_len": max_model_len,
-                "num_spec_tokens": num_drafts_for(stack, num_spec_tokens),
+                "num_spec_tokens": num_spec_tokens,
                 "async_scheduling": async_scheduling,
                 "seed": seed,
             },
@@ -177,12 +179,9 @@ class LLM:
         self.close()
 
 
-def num_drafts_for(stack: Sequence[Spec], asked: int | None) -> int:
-    """`num_spec_tokens` for a stack: what was asked for, else 4 if it proposes drafts."""
-    if asked is not None:
-        return asked
-    hooks = {hook for spec in stack for hook in implemented_hooks(load_plugin(spec))}
-    return DEFAULT_NUM_DRAFTS if "propose_drafts" in hooks else 0
+def proposes_drafts(stack: Sequence[Spec]) -> bool:
+    """Whether a plugin of the stack makes drafts."""
+    return any("propose_drafts" in implemented_hooks(load_plugin(spec)) for spec in stack)
 
 
 def _as_prompts(prompts: Any, sampling_params: Any) -> list[Prompt]:

@@ -37,18 +37,6 @@ class Playback:
     prompts: Sequence[Prompt]
     lives: list[LiveRequest] = field(factory=list, init=False)
 
-    @classmethod
-    def of(
-        cls,
-        policy: str,
-        model: LoadedModel,
-        stack: Sequence[Spec],
-        config: SchedulerConfig,
-        prompts: Sequence[Prompt],
-    ) -> Playback:
-        """A playback over a model in memory."""
-        return cls(policy, Front(model, stack, config), prompts)
-
     def run(self, on_end: Callable[[int], Any]) -> None:
         """Play to the end.
 
