@@ -19,7 +19,7 @@ from framework.cli.options import (
     loading_options,
     sampling_options,
 )
-from framework.cli.report import headline, progress, rate, seconds, share, show_table, write_json
+from framework.cli.report import headline, progress, rate, share, show_table, write_json
 from framework.engine.front import Front
 from framework.engine.llm import DEFAULT_NUM_DRAFTS, proposes_drafts
 from framework.engine.models import limits_for, load_model, resolve_model
@@ -180,7 +180,7 @@ def _report(
 
 
 def _show_latencies(outcomes: Sequence[Outcome]) -> None:
-    names = ("done", "TTFT", "TPOT", "E2E", "tok/s", "preempted", "prefix hits", "drafts ok")
+    names = ("done", "TTFT s", "TPOT ms", "E2E s", "tok/s", "preempted", "hits", "drafts")
     rows = []
     for outcome in outcomes:
         summary = outcome.summary
@@ -189,7 +189,7 @@ def _show_latencies(outcomes: Sequence[Outcome]) -> None:
                 outcome.policy,
                 f"{len(outcome.completions)}/{outcome.num_prompts}",
                 _pair(summary.ttft_s),
-                _pair(summary.tpot_s),
+                _pair(summary.tpot_s, 1000, 0),
                 _pair(summary.e2e_s),
                 rate(summary.output_tokens_per_s),
                 str(outcome.num_preemptions),
@@ -197,7 +197,11 @@ def _show_latencies(outcomes: Sequence[Outcome]) -> None:
                 share(outcome.num_drafts_accepted, outcome.num_drafts),
             )
         )
-    show_table("latency from arrival, p50 / p90", ("policy", *names), rows, numbers=True)
+    title = (
+        "Latencies from arrival, p50 / p90; hits: prompt tokens found in the cache; "
+        "drafts: share accepted"
+    )
+    show_table(title, ("policy", *names), rows, numbers=True)
 
 
 def _show_priorities(outcomes: Sequence[Outcome]) -> None:
@@ -214,14 +218,14 @@ def _show_priorities(outcomes: Sequence[Outcome]) -> None:
         ]
         for outcome, each in zip(outcomes, waits, strict=True)
     ]
-    title = "TTFT by priority (lower is more urgent), p50 / p90"
+    title = "TTFT in seconds by priority (lower is more urgent), p50 / p90"
     show_table(title, columns, rows, numbers=True)
 
 
-def _pair(distribution: Distribution) -> str:
-    if not distribution.count:
+def _pair(distribution: Distribution, scale: int = 1, digits: int = 2) -> str:
+    if distribution.p50 is None or distribution.p90 is None:
         return "-"
-    return f"{seconds(distribution.p50)} / {seconds(distribution.p90)}"
+    return f"{distribution.p50 * scale:.{digits}f} / {distribution.p90 * scale:.{digits}f}"
 
 
 def _headline(outcomes: Sequence[Outcome], same: bool | None, *, finished: bool) -> str:
@@ -232,8 +236,8 @@ def _headline(outcomes: Sequence[Outcome], same: bool | None, *, finished: bool)
     if complete:
         best = min(complete, key=lambda outcome: outcome.summary.ttft_s.p50 or 0.0)
         most = max(complete, key=lambda outcome: outcome.summary.output_tokens_per_s or 0.0)
-        parts.append(f"lowest median TTFT: {best.policy} ({seconds(best.summary.ttft_s.p50)})")
-        tokens = rate(most.summary.output_tokens_per_s)
+        wait, tokens = best.summary.ttft_s.p50 or 0.0, rate(most.summary.output_tokens_per_s)
+        parts.append(f"lowest median TTFT: {best.policy} ({wait:.2f} s)")
         parts.append(f"highest throughput: {most.policy} ({tokens} tok/s)")
     if same is not None:
         parts.append(f"outputs identical under all policies: {'yes' if same else 'no'}")

@@ -155,7 +155,7 @@ def _report(
     )
     data = {
         "headline": line,
-        "interrupted": not finished,
+        "finished": finished,
         "model": str(llm.model.directory),
         "config": attrs.asdict(llm.model.config),
         "plugins": [name for name, _ in llm.front.core.scheduler.plugins],

@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-NARROWEST: Final = 110
+NARROWEST: Final = 120
 
 
 def write_json(path: Path | None, data: Any) -> None:
@@ -45,10 +45,11 @@ def show_table(
 
     With `numbers` every column but the first is flush right and never folded.
     """
-    from rich.console import Console  # noqa: PLC0415  (rich is slow to import)
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415  (rich is slow to import)
+    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table(title=title)
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for index, name in enumerate(columns):
         right = numbers and index > 0
         table.add_column(name, justify="right" if right else "left", no_wrap=right, overflow="fold")
@@ -77,13 +78,6 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     with bars.Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(title, total=total)
         yield lambda count: bar.advance(task, count)
-
-
-def seconds(value: float | None) -> str:
-    """A duration for people: '1.25 s', '340 ms', or '-' where there is none."""
-    if value is None:
-        return "-"
-    return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.0f} ms"
 
 
 def share(part: int, whole: int) -> str:
