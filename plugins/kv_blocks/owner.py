@@ -173,14 +173,7 @@ class KvBlocks:
         if not self.enable_prefix_caching:
             return _EMPTY
         most = (request.num_tokens - 1) // self.block_size
-        find, found = self.pool.find, []
-        hashes = self._hashes(request)
-        for index in range(most):
-            block = find(hashes.up_to(index + 1)[index])
-            if block is None:
-                break
-            found.append(block)
-        return found
+        return self.pool.find(self._hashes(request).up_to(most)[:most])
 
     def would_fit(self, request: Request, step: StepView) -> bool:
         """Whether an admission of everything the request knows would find blocks now."""
@@ -194,7 +187,7 @@ class KvBlocks:
     ) -> bool:
         """Hit blocks that lie idle in the free queue are spent too; see the package's page."""
         refs, free = self.pool.ref_counts, self.pool.num_free
-        idle = sum(refs[block] == 0 for block in hit.blocks)
+        idle = [refs[block] for block in hit.blocks].count(0)
         spare = self._num_reserved if step.num_running else 0
         if self.reserve_full_prompt:
             whole = self._num_blocks(request.num_tokens) - num_held - len(hit.blocks)
@@ -239,8 +232,8 @@ class KvBlocks:
         if full <= table.num_published:
             return
         hashes = self._hashes(request).up_to(full)
-        for index in range(table.num_published, full):
-            self.pool.register(table.blocks[index], hashes[index])
+        first = table.num_published
+        self.pool.register(table.blocks[first:full], hashes[first:full])
         table.num_published = full
 
     def _unpublish(self, request: Request, table: Table) -> None:

@@ -83,22 +83,29 @@ class BlockPool:
             if hashes[block] is not None:
                 queue[block] = None
 
-    def find(self, block_hash: bytes) -> int | None:
-        """The block that was first registered under this hash, or None."""
-        return self._found.get(block_hash)
+    def find(self, hashes: Iterable[bytes]) -> list[int]:
+        """The blocks first registered under these hashes, up to the first that is on none."""
+        found, get = [], self._found.get
+        for block_hash in hashes:
+            block = get(block_hash)
+            if block is None:
+                break
+            found.append(block)
+        return found
 
     def hash_of(self, block: int) -> bytes | None:
         """The hash that sits on the block, or None."""
         return self._hashes[block]
 
-    def register(self, block: int, block_hash: bytes) -> None:
-        """Let others find the block, unless it can be found already."""
-        if self._hashes[block] is not None:
-            return
-        self._hashes[block] = block_hash
+    def register(self, blocks: Iterable[int], hashes: Iterable[bytes]) -> None:
+        """Let others find these blocks; one that carries a hash keeps it."""
+        names, found = self._hashes, self._found
         self.version += 1
-        if self._found.setdefault(block_hash, block) != block:
-            self._twins.setdefault(block_hash, []).append(block)
+        for block, block_hash in zip(blocks, hashes, strict=True):
+            if names[block] is None:
+                names[block] = block_hash
+                if found.setdefault(block_hash, block) != block:
+                    self._twins.setdefault(block_hash, []).append(block)
 
     def forget(self, block: int) -> None:
         """Drop the hash of a block; a twin is found in its stead."""

@@ -1,0 +1,1 @@
+"""What runners share: request states, flat batches, sampling, and models that come in packages."""

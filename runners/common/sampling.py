@@ -1,0 +1,185 @@
+"""Sampling and draft verification, over all rows of a step at once.
+
+A row is one position whose next token is drawn: the last sure token of a request, or a draft. The
+random numbers of a position depend on the request's seed and the position alone, so neither
+preemption, nor batching, nor speculation changes what a seed gives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from attrs import define
+
+from framework import TokenLogprobs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from framework import SamplingParams
+    from runners.common.state import RequestState, ScheduledRow
+
+
+@define(eq=False)
+class Row:
+    """One position: the request, the drafts assumed before it, and the draft it verifies."""
+
+    state: RequestState
+    drafts_before: list[int]
+    draft: int | None
+
+    @property
+    def params(self) -> SamplingParams:
+        """The request's sampling parameters."""
+        return self.state.params
+
+    @property
+    def num_outputs(self) -> int:
+        """Output tokens before this position, assumed drafts included."""
+        state = self.state
+        return len(state.token_ids) - state.num_prompt_tokens + len(self.drafts_before)
+
+
+def rows_of(scheduled: Sequence[ScheduledRow]) -> list[Row]:
+    """The logits rows of a step, in the order of `FlatBatch.logits_rows`."""
+    rows = []
+    for item in scheduled:
+        if not item.samples:
+            continue
+        drafts = item.tokens[len(item.tokens) - item.num_drafts :]
+        for index in range(item.num_drafts + 1):
+            draft = drafts[index] if index < len(drafts) else None
+            rows.append(Row(item.state, drafts[:index], draft))
+    return rows
+
+
+def sample(
+    scheduled: Sequence[ScheduledRow], logits: torch.Tensor
+) -> tuple[list[list[int]], dict[str, list[TokenLogprobs]]]:
+    """Draw the step's tokens.
+
+    Args:
+        scheduled: the step's requests, in batch order.
+        logits: [L, V], a row for each of `rows_of(scheduled)`; may be changed in place.
+
+    Returns:
+        One list a request (accepted drafts and one token more; empty where it does not sample),
+        and log-probabilities of the kept tokens where asked for.
+    """
+    rows = rows_of(scheduled)
+    if not rows:
+        return [[] for _ in scheduled], {}
+    wanted = {index: row for index, row in enumerate(rows) if row.params.logprobs is not None}
+    raw = torch.log_softmax(logits[list(wanted)].float(), dim=-1) if wanted else None
+    chosen, accepted = _choose(rows, logits)
+    sampled, first = [], 0
+    kept: dict[str, list[TokenLogprobs]] = {}
+    place = {index: position for position, index in enumerate(wanted)}
+    for item in scheduled:
+        if not item.samples:
+            sampled.append([])
+            continue
+        count = 0
+        while count < item.num_drafts and accepted[first + count]:
+            count += 1
+        tokens = [*item.tokens[len(item.tokens) - item.num_drafts :][:count], chosen[first + count]]
+        if raw is not None and item.state.params.logprobs is not None:
+            indices = [place[first + offset] for offset in range(count + 1)]
+            top = item.state.params.logprobs
+            kept[item.state.request_id] = [
+                _logprobs(raw[index], token, top)
+                for index, token in zip(indices, tokens, strict=True)
+            ]
+        sampled.append(tokens)
+        first += item.num_drafts + 1
+    return sampled, kept
+
+
+def _choose(rows: Sequence[Row], logits: torch.Tensor) -> tuple[list[int], list[bool]]:
+    """For each row the token drawn, and whether its draft is accepted.
+
+    The token of a row whose draft is accepted is not used; that of a rejected draft is drawn from
+    the target distribution without the draft, renormalised: Leviathan et al. and Chen et al.
+    (2023) for a drafter that is certain of its drafts.
+    """
+    _adjust(rows, logits)
+    random_rows = [index for index, row in enumerate(rows) if row.params.temperature > 0]
+    chosen: list[int] = logits.argmax(dim=-1).tolist()
+    accepted = [row.draft is not None and row.draft == chosen[i] for i, row in enumerate(rows)]
+    if not random_rows:
+        return chosen, accepted
+    picked = [rows[index] for index in random_rows]
+    probabilities = _probabilities(picked, logits[random_rows].float())
+    drawn = torch.from_numpy(np.stack([_uniforms(row) for row in picked]))
+    for position, (index, row) in enumerate(zip(random_rows, picked, strict=True)):
+        if row.draft is None:
+            continue
+        chance = float(probabilities[position, row.draft])
+        accepted[index] = float(drawn[position, 0]) < chance
+        if not accepted[index]:
+            probabilities[position, row.draft] = 0.0
+    cumulative = probabilities.double().cumsum(dim=-1)
+    total = cumulative[:, -1:]
+    tokens = torch.searchsorted(cumulative, drawn[:, 1:] * total, right=True).squeeze(1)
+    last = probabilities.shape[-1] - 1
+    for index, token in zip(random_rows, tokens.clamp_(max=last).tolist(), strict=True):
+        chosen[index] = token
+    return chosen, accepted
+
+
+def _uniforms(row: Row) -> np.ndarray:
+    """Two numbers in [0, 1): one to accept a draft, one to draw a token."""
+    key = np.array([row.state.seed, row.num_outputs], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key)).random(2)
+
+
+def _adjust(rows: Sequence[Row], logits: torch.Tensor) -> None:
+    """Penalties and the minimum length, in place; most rows have neither."""
+    for index, row in enumerate(rows):
+        params = row.params
+        if row.num_outputs < params.min_tokens and row.state.stop_token_ids:
+            logits[index, list(row.state.stop_token_ids)] = -torch.inf
+        if params.repetition_penalty != 1.0:
+            seen = torch.tensor(sorted({*row.state.token_ids, *row.drafts_before}))
+            values = logits[index, seen]
+            penalty = params.repetition_penalty
+            logits[index, seen] = torch.where(values > 0, values / penalty, values * penalty)
+        if params.presence_penalty or params.frequency_penalty:
+            outputs = row.state.token_ids[row.state.num_prompt_tokens :] + row.drafts_before
+            if outputs:
+                seen, counts = torch.tensor(outputs).unique(return_counts=True)
+                minus = params.presence_penalty + params.frequency_penalty * counts
+                logits[index, seen] -= minus.to(logits.dtype)
+
+
+def _probabilities(rows: Sequence[Row], logits: torch.Tensor) -> torch.Tensor:
+    """[N, V] distributions after temperature, top-k, top-p and min-p, in this order."""
+    params = [row.params for row in rows]
+    size = logits.shape[-1]
+    logits = logits / torch.tensor([[p.temperature] for p in params])
+    if any(0 < p.top_k < size or p.top_p < 1 for p in params):
+        ordered, order = logits.sort(dim=-1, descending=True)
+        rank = torch.arange(size)
+        top_k = torch.tensor([[p.top_k or size] for p in params])
+        ordered = ordered.masked_fill(rank >= top_k, -torch.inf)
+        before = ordered.softmax(dim=-1).cumsum(dim=-1).roll(1, dims=-1)
+        before[:, 0] = 0.0
+        top_p = torch.tensor([[p.top_p] for p in params])
+        ordered = ordered.masked_fill(before >= top_p, -torch.inf)
+        logits = torch.empty_like(logits).scatter_(-1, order, ordered)
+    probabilities = logits.softmax(dim=-1)
+    if any(p.min_p for p in params):
+        floor = probabilities.amax(dim=-1, keepdim=True) * torch.tensor([[p.min_p] for p in params])
+        probabilities = probabilities.masked_fill(probabilities < floor, 0.0)
+        probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
+    return probabilities
+
+
+def _logprobs(row: torch.Tensor, token: int, count: int) -> TokenLogprobs:
+    """Of the model's own distribution, before temperature and filters."""
+    own = row[token]
+    rank = int((row > own).sum()) + 1
+    values, tokens = row.topk(min(count, row.shape[-1]))
+    return TokenLogprobs(float(own), rank, dict(zip(tokens.tolist(), values.tolist(), strict=True)))

@@ -1,0 +1,186 @@
+"""Load a transformers causal LM so that its attention goes through the paged cache.
+
+Architectures whose attention cannot be routed, or would silently go wrong, are refused with a
+reason; what is accepted is compared with the model's own eager attention on a short prompt.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from framework import ModelError
+from runners.torch_paged.attention import Options, PagedCache, lay_out
+from runners.torch_paged.linear import speed_up
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+IMPLEMENTATION = "headway_paged"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+KNOWN_LAYERS = {"full_attention", "sliding_attention"}
+BATCH_WIDE_ROPE = {"dynamic", "longrope"}
+AGREEMENT = {torch.float32: 2e-3, torch.bfloat16: 1e-1, torch.float16: 5e-2}
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """The model's config.json.
+
+    Raises:
+        ModelError: the directory is not a model directory.
+    """
+    if not directory.is_dir():
+        raise ModelError(f"model {str(directory)!r} is not a directory")
+    path = directory / "config.json"
+    if not path.is_file():
+        raise ModelError(f"{str(directory)!r} is not a model directory: it has no config.json")
+    try:
+        config = json.loads(path.read_text())
+    except ValueError as error:
+        raise ModelError(f"{str(path)!r} is not JSON: {error}") from error
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise ModelError(f"{str(path)!r} names no model_type")
+    if not any(directory.glob("*.safetensors")) and not any(directory.glob("*.bin")):
+        raise ModelError(f"{str(directory)!r} holds no weights (*.safetensors or *.bin)")
+    return config
+
+
+def load_model(directory: Path, dtype: str) -> PreTrainedModel:
+    """Load, refuse or accept, and replace slow modules.
+
+    Args:
+        directory: a local Hugging Face model directory.
+        dtype: "float32", "bfloat16" or "float16".
+
+    Raises:
+        ModelError: no model directory, an unknown dtype, or an architecture that cannot run.
+    """
+    if dtype not in DTYPES:
+        raise ModelError(f"dtype: got {dtype!r}, allowed: {', '.join(DTYPES)}")
+    read_config(directory)
+    from transformers import AttentionInterface, AutoModelForCausalLM  # noqa: PLC0415
+
+    AttentionInterface.register(IMPLEMENTATION, _routed)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            directory, dtype=DTYPES[dtype], attn_implementation=IMPLEMENTATION
+        )
+    except (ValueError, KeyError, OSError, RuntimeError) as error:
+        raise ModelError(f"model {str(directory)!r} cannot be loaded: {error}") from error
+    return accept(model)
+
+
+def accept(model: PreTrainedModel) -> PreTrainedModel:
+    """Check an instance whose attention is IMPLEMENTATION and make it ready to run.
+
+    Raises:
+        ModelError: its attention cannot be routed, or differs from its own eager attention.
+    """
+    model.eval().requires_grad_(False)
+    refuse_unsafe(model)
+    speed_up(model)
+    _compare_with_eager(model)
+    return model
+
+
+def refuse_unsafe(model: PreTrainedModel) -> None:
+    """Raise ModelError for architectures that paged attention cannot serve."""
+    config = model.config.get_text_config()
+    kind = model.config.model_type
+    if not getattr(model, "_supports_attention_backend", False):
+        raise ModelError(
+            f"architecture {kind!r} cannot run: its attention does not go through transformers' "
+            "AttentionInterface, so it cannot read a paged cache"
+        )
+    other = set(getattr(config, "layer_types", None) or ()) - KNOWN_LAYERS
+    if other:
+        raise ModelError(
+            f"architecture {kind!r} cannot run: it has layers of kind "
+            f"{', '.join(sorted(other))}; allowed: {', '.join(sorted(KNOWN_LAYERS))}"
+        )
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kinds = {
+        part.get("rope_type", part.get("type"))
+        for part in (rope, *rope.values())
+        if isinstance(part, dict)
+    }
+    if kinds & BATCH_WIDE_ROPE:
+        raise ModelError(
+            f"architecture {kind!r} cannot run: its rotary embedding "
+            f"({', '.join(sorted(kinds & BATCH_WIDE_ROPE))}) depends on the longest request of a "
+            "batch, so one request would change the others"
+        )
+
+
+def attach(model: PreTrainedModel, cache: PagedCache) -> None:
+    """Let every attention module find the cache."""
+    for module in model.modules():
+        if hasattr(module, "layer_idx"):
+            module.headway_cache = cache
+
+
+def _routed(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' side: query [1, heads, T, D] in, [1, T, heads, D] out."""
+    if attention_mask is not None or query.shape[0] != 1 or dropout:
+        raise ModelError("paged attention was called with a mask, a batch or dropout")
+    q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    options = Options(scaling, sliding_window, softcap, s_aux)
+    out = module.headway_cache.attend(module.layer_idx, q, k, v, options)
+    return out.unsqueeze(0), None
+
+
+@torch.inference_mode()
+def _compare_with_eager(model: PreTrainedModel) -> None:
+    """The paged path in two steps against eager in one, on one short prompt."""
+    from runners.common.batch import flatten  # noqa: PLC0415
+    from runners.common.state import RequestState, ScheduledRow  # noqa: PLC0415
+
+    size, length, split = 4, 13, 8
+    vocabulary = model.config.get_text_config().vocab_size
+    tokens = [(index * 7919 + 11) % vocabulary for index in range(length)]
+    cache = PagedCache(length // size + 3, size, model.dtype)
+    attach(model, cache)
+    state = RequestState(
+        "check", tokens, length, list(range(length // size + 1, 0, -1)), None, 0, 0
+    )  # type: ignore[arg-type]
+    parts = []
+    for start, end in ((0, split), (split, length)):
+        batch = flatten([ScheduledRow(state, tokens[start:end], start, 0, True)], size)
+        cache.layout = lay_out(batch, size)
+        out = model(
+            input_ids=batch.input_ids[None], position_ids=batch.positions[None], use_cache=False
+        )
+        parts.append(out.logits[0].float())
+    layers = model.config.get_text_config().num_hidden_layers
+    if cache.num_calls != 2 * layers:
+        raise ModelError(
+            f"architecture {model.config.model_type!r} cannot run: {cache.num_calls} attention "
+            f"calls reached the paged cache, {2 * layers} were expected"
+        )
+    model.set_attn_implementation("eager")
+    try:
+        expected = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].float()
+    finally:
+        model.set_attn_implementation(IMPLEMENTATION)
+    difference = float((torch.cat(parts) - expected).abs().max())
+    scale = max(1.0, float(expected.abs().max()))
+    if not difference <= AGREEMENT[model.dtype] * scale:
+        raise ModelError(
+            f"architecture {model.config.model_type!r} cannot run: with paged attention its "
+            f"logits differ from its own by {difference:.3g} (of {scale:.3g})"
+        )

@@ -1,0 +1,163 @@
+"""TorchRunner: executes plans with a transformers model and a paged cache, on the CPU."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from framework import ConnectorMetadata, ModelError, RunnerOutput, SchedulerConfig, SchedulerOutput
+from framework.ngram import propose_ngram
+from runners.common.batch import FlatBatch, flatten
+from runners.common.sampling import sample
+from runners.common.state import RequestStates, ScheduledRow
+from runners.torch_paged.attention import PagedCache, lay_out
+from runners.torch_paged.loading import attach, load_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+class TorchRunner:
+    """Runs flat batches through a causal LM; the truth that other runners are compared with.
+
+    Args:
+        model: accepted by `loading.accept`.
+        config: the scheduler's; blocks, block size and async mode count here.
+        num_threads: of torch; None = one a core.
+        seed: of requests that bring none.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        config: SchedulerConfig,
+        *,
+        num_threads: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        torch.set_num_threads(num_threads or len(os.sched_getaffinity(0)))
+        self.model = model
+        self.config = config
+        self.states = RequestStates(seed)
+        self.cache = PagedCache(config.num_blocks, config.block_size, model.dtype)
+        self._external: dict[bytes, list[torch.Tensor]] = {}
+        attach(model, self.cache)
+
+    @classmethod
+    def from_model(
+        cls,
+        directory: Path,
+        config: SchedulerConfig,
+        *,
+        dtype: str = "float32",
+        device: str = "cpu",
+        num_threads: int | None = None,
+        seed: int = 0,
+    ) -> TorchRunner:
+        """Load a local model directory.
+
+        Raises:
+            ModelError: it is no model directory, or its architecture cannot run.
+        """
+        if device != "cpu":
+            raise ModelError(f"device: got {device!r}, allowed: 'cpu'")
+        return cls(load_model(Path(directory), dtype), config, num_threads=num_threads, seed=seed)
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens the model knows."""
+        return int(self.model.config.get_text_config().vocab_size)
+
+    @property
+    def max_model_len(self) -> int:
+        """Positions the model was made for."""
+        return int(self.model.config.get_text_config().max_position_embeddings)
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """End-of-sequence tokens."""
+        eos = self.model.generation_config.eos_token_id
+        if eos is None:
+            eos = self.model.config.get_text_config().eos_token_id
+        if eos is None:
+            return ()
+        return (eos,) if isinstance(eos, int) else tuple(eos)
+
+    def fresh(self, config: SchedulerConfig) -> TorchRunner:
+        """A runner with the same weights and an empty cache."""
+        return TorchRunner(
+            self.model, config, num_threads=torch.get_num_threads(), seed=self.states.seed
+        )
+
+    @torch.inference_mode()
+    def execute(self, output: SchedulerOutput) -> RunnerOutput:
+        """Run one step: transfers, then the forward pass, then sampling."""
+        started = time.perf_counter()
+        rows = self.states.apply(output)
+        received, sent = self._transfer(output)
+        result = RunnerOutput([], finished_recving=received, finished_sending=sent)
+        if rows:
+            batch = flatten(rows, self.config.block_size)
+            result.sampled_token_ids, logprobs = sample(rows, self._forward(batch))
+            result.logprobs = logprobs or None
+            self._remember(output, rows, result.sampled_token_ids)
+        result.duration_s = time.perf_counter() - started
+        return result
+
+    def close(self) -> None:
+        """Let the cache go."""
+        self._external.clear()
+        self.cache = PagedCache(1, 1, self.model.dtype)
+        attach(self.model, self.cache)
+
+    def _forward(self, batch: FlatBatch) -> torch.Tensor:
+        """[L, V] logits of the rows that are needed."""
+        self.cache.layout = lay_out(batch, self.config.block_size)
+        needed = batch.logits_rows
+        if not len(needed):
+            needed = torch.zeros(1, dtype=torch.int64)
+        out = self.model(
+            input_ids=batch.input_ids[None],
+            position_ids=batch.positions[None],
+            use_cache=False,
+            logits_to_keep=needed,
+        )
+        logits: torch.Tensor = out.logits[0]
+        return logits[: len(batch.logits_rows)]
+
+    def _remember(
+        self, output: SchedulerOutput, rows: list[ScheduledRow], sampled: list[list[int]]
+    ) -> None:
+        """Append what was sampled; in async mode draft for the next step, since nobody else can."""
+        for row, tokens in zip(rows, sampled, strict=True):
+            if not tokens:
+                continue
+            state = row.state
+            state.num_computed += len(tokens) - 1
+            state.token_ids += tokens
+            if self.config.async_scheduling and self.config.num_spec_tokens:
+                wanted = output.num_drafts.get(state.request_id, 0)
+                state.proposed = propose_ngram(state.token_ids, wanted)
+
+    def _transfer(self, output: SchedulerOutput) -> tuple[list[str], list[str]]:
+        """Stores, zeroing, loads, drops, in this order."""
+        metadata: ConnectorMetadata | None = output.connector_metadata
+        tensors = self.cache.tensors()
+        if metadata is not None:
+            for name, block in metadata.stores:
+                self._external[name] = [tensor[block].clone() for tensor in tensors]
+        for block in output.new_block_ids_to_zero:
+            for tensor in tensors:
+                tensor[block] = 0
+        if metadata is None:
+            return [], []
+        for name, block in metadata.loads:
+            for tensor, kept in zip(tensors, self._external[name], strict=True):
+                tensor[block] = kept
+        for name in metadata.drop:
+            self._external.pop(name, None)
+        return list(metadata.receiving), list(metadata.sending)
