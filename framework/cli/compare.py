@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from framework.cli.options import (
     Limits,
@@ -19,7 +19,8 @@ from framework.cli.options import (
     loading_options,
     sampling_options,
 )
-from framework.cli.report import headline, progress, rate, share, show_table, write_json
+from framework.cli.report import headline, progress, write_json
+from framework.cli.tables import show_latencies, show_priorities, sum_up
 from framework.engine.front import Front
 from framework.engine.llm import DEFAULT_NUM_DRAFTS, proposes_drafts
 from framework.engine.models import limits_for, load_model, resolve_model
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from framework.engine.models import LoadedModel
     from framework.engine.prompts import Prompt
     from framework.loading import Spec
-    from framework.metrics import Distribution
 
 INTERRUPTED = 130
 
@@ -76,7 +76,9 @@ def command(policies: tuple[str, ...], file: Path, json_path: Path | None, **opt
         stopped_by = _play(runs, model, prompts, outcomes)
     finally:
         model.runner.close()
-    _report(outcomes, loading, model, prompts, finished=stopped_by is None, json_path=json_path)
+    data = _report(outcomes, loading, model, prompts, None if stopped_by is None else len(runs))
+    write_json(json_path, data)
+    headline(data["headline"])
     if isinstance(stopped_by, HeadwayError):
         raise stopped_by
     if stopped_by is not None:
@@ -115,7 +117,7 @@ def _prepare(
     )
     try:
         for run in runs:
-            check_prompts(model, run.stack, run.config, prompts)
+            check_prompts(evolve(model, config=run.config), run.stack, prompts)
     except BaseException:
         model.runner.close()
         raise
@@ -133,9 +135,9 @@ def _play(
 ) -> BaseException | None:
     """Run every policy, adding to the outcomes; what stopped it early is returned."""
     try:
-        warm_up(model, runs[0].stack, prompts[0])
+        warm_up(model.under(runs[0].config), runs[0].stack, prompts[0])
         for run in runs:
-            with Front(model, run.stack, run.config) as front:
+            with Front(model.under(run.config), run.stack) as front:
                 playback = Playback(run.policy, front, prompts)
                 try:
                     with progress(run.policy, len(prompts)) as advance:
@@ -153,92 +155,23 @@ def _report(
     loading: Loading,
     model: LoadedModel,
     prompts: Sequence[Prompt],
-    *,
-    finished: bool,
-    json_path: Path | None,
-) -> None:
+    num_stopped: int | None,
+) -> dict[str, Any]:
+    """Show the tables; returns what goes into the JSON file."""
     is_exact = loading.dtype == "float32" and all(
         prompt.sampling_params.temperature == 0 for prompt in prompts
     )
     same = same_outputs(outcomes) if is_exact else None
     if outcomes:
-        _show_latencies(outcomes)
+        show_latencies(outcomes)
     if outcomes and len({prompt.priority for prompt in prompts}) > 1:
-        _show_priorities(outcomes)
-    line = _headline(outcomes, same, finished=finished)
-    data = {
-        "headline": line,
-        "finished": finished,
+        show_priorities(outcomes)
+    return {
+        "headline": sum_up(outcomes, same, num_stopped),
+        "finished": num_stopped is None,
         "outputs_identical": same,
         "model": str(model.directory),
         "dtype": loading.dtype,
         "config": attrs.asdict(model.config),
         "policies": [outcome.as_dict() for outcome in outcomes],
     }
-    write_json(json_path, data)
-    headline(line)
-
-
-def _show_latencies(outcomes: Sequence[Outcome]) -> None:
-    names = ("done", "TTFT s", "TPOT ms", "E2E s", "tok/s", "preempted", "hits", "drafts")
-    rows = []
-    for outcome in outcomes:
-        summary = outcome.summary
-        rows.append(
-            (
-                outcome.policy,
-                f"{len(outcome.completions)}/{outcome.num_prompts}",
-                _pair(summary.ttft_s),
-                _pair(summary.tpot_s, 1000, 0),
-                _pair(summary.e2e_s),
-                rate(summary.output_tokens_per_s),
-                str(outcome.num_preemptions),
-                share(summary.num_cached_tokens, summary.num_prompt_tokens),
-                share(outcome.num_drafts_accepted, outcome.num_drafts),
-            )
-        )
-    title = (
-        "Latencies from arrival, p50 / p90; hits: prompt tokens found in the cache; "
-        "drafts: share accepted"
-    )
-    show_table(title, ("policy", *names), rows, numbers=True)
-
-
-def _show_priorities(outcomes: Sequence[Outcome]) -> None:
-    waits = [outcome.ttft_by_priority() for outcome in outcomes]
-    priorities = sorted({priority for each in waits for priority in each})
-    columns = ["policy"]
-    for priority in priorities:
-        counts = [each[priority].count for each in waits if priority in each]
-        columns.append(f"priority {priority} (n={max(counts)})")
-    rows = [
-        [
-            outcome.policy,
-            *(_pair(each[priority]) if priority in each else "-" for priority in priorities),
-        ]
-        for outcome, each in zip(outcomes, waits, strict=True)
-    ]
-    title = "TTFT in seconds by priority (lower is more urgent), p50 / p90"
-    show_table(title, columns, rows, numbers=True)
-
-
-def _pair(distribution: Distribution, scale: int = 1, digits: int = 2) -> str:
-    if distribution.p50 is None or distribution.p90 is None:
-        return "-"
-    return f"{distribution.p50 * scale:.{digits}f} / {distribution.p90 * scale:.{digits}f}"
-
-
-def _headline(outcomes: Sequence[Outcome], same: bool | None, *, finished: bool) -> str:
-    complete = [outcome for outcome in outcomes if outcome.is_complete]
-    parts = []
-    if not finished:
-        parts.append(f"stopped early, {len(complete)} policies complete")
-    if complete:
-        best = min(complete, key=lambda outcome: outcome.summary.ttft_s.p50 or 0.0)
-        most = max(complete, key=lambda outcome: outcome.summary.output_tokens_per_s or 0.0)
-        wait, tokens = best.summary.ttft_s.p50 or 0.0, rate(most.summary.output_tokens_per_s)
-        parts.append(f"lowest median TTFT: {best.policy} ({wait:.2f} s)")
-        parts.append(f"highest throughput: {most.policy} ({tokens} tok/s)")
-    if same is not None:
-        parts.append(f"outputs identical under all policies: {'yes' if same else 'no'}")
-    return "; ".join(parts) or "nothing was run"

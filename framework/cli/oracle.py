@@ -19,11 +19,11 @@ def command(directory: Path, json_path: Path | None) -> int:
 
     A difference names scenario, step, field, and both values. Exit status 1 if there is one.
     """
-    from framework.testing.oracle import check_directory  # noqa: PLC0415
-
     paths = list(directory.glob("*.json.gz"))
     if not paths:
         raise RequestError(f"{directory}: holds no recording; allowed: a folder of *.json.gz")
+    from framework.testing.oracle import check_directory  # noqa: PLC0415
+
     rows = []
     with progress("scenarios", len(paths)) as advance:
         for name, difference in check_directory(directory):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Self
 
-    from framework.config import SchedulerConfig
     from framework.engine.completion import Completion
     from framework.engine.models import LoadedModel
     from framework.engine.prompts import Prompt
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from framework.protocols import Clock
 
 IDLE_S = 0.001
+log = logging.getLogger("headway.front")
 
 
 class Front:
@@ -34,7 +35,6 @@ class Front:
     Args:
         model: runner, tokenizer and limits; it outlives the front.
         plugins: the whole stack, last asked first.
-        config: limits of this front, where they differ from the model's.
         clock: tells the time in seconds; real time by default.
 
     Raises:
@@ -45,13 +45,12 @@ class Front:
         self,
         model: LoadedModel,
         plugins: Sequence[Spec],
-        config: SchedulerConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.model = model
         self._recorder = Recorder()
         self.core = EngineCore(
-            Scheduler(config or model.config, [*plugins, self._recorder], clock=clock),
+            Scheduler(model.config, [*plugins, self._recorder], clock=clock),
             model.runner,
         )
         self._live: dict[str, LiveRequest] = {}
@@ -140,6 +139,9 @@ class Front:
             if live is not None:
                 live.end_as(result, now)
                 ended.append(live)
+        for live in ended:
+            reason = live.completion.finish_reason if live.completion else None
+            log.debug("finished %s (%s) in step %d", live.request.request_id, reason, result.step)
         return ended
 
     def run(self, lives: Iterable[LiveRequest]) -> list[Completion]:

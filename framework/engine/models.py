@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import define
+from attrs import define, evolve
 
 from framework.config import SchedulerConfig
 from framework.engine.tokenizer import HuggingFaceTokenizer
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
 MODELS: Final = "headway.models"
 RUNNERS: Final = "headway.runners"
-DTYPES: Final = ("float32", "bfloat16")
 log = logging.getLogger("headway.models")
 
 
@@ -116,6 +117,19 @@ class LoadedModel:
     directory: Path | None = None
     eos_token_ids: Sequence[int] = ()
 
+    def under(self, config: SchedulerConfig) -> LoadedModel:
+        """The same weights under other limits, with an empty cache if the runner can make one."""
+        fresh = getattr(self.runner, "fresh", None)
+        runner = self.runner if fresh is None else fresh(config)
+        return evolve(self, runner=runner, config=config)
+
+
+def _hide_bars() -> None:
+    """Weights of a few seconds need no bar of their own, least of all between our lines."""
+    if find_spec("transformers") is not None:
+        bars: Any = import_module("transformers.utils.logging")
+        bars.disable_progress_bar()
+
 
 def model_length(directory: Path) -> int | None:
     """`max_position_embeddings` of a model directory, or None if it names none.
@@ -168,7 +182,7 @@ def load_model(
         directory: a model directory, as `resolve_model` gives it.
         config: the limits; `config.seed` also seeds the runner.
         runner: a name of the entry-point group `headway.runners`.
-        dtype: "float32" or "bfloat16".
+        dtype: what the runner computes in, such as "float32" or "bfloat16".
         device: what the runner computes on.
         num_threads: CPU threads, or None for the runner's own choice.
 
@@ -176,9 +190,9 @@ def load_model(
         ModelError: the directory or architecture cannot be used.
         PluginError: there is no such runner.
     """
-    if dtype not in DTYPES:
-        raise bad_field("dtype", dtype, " or ".join(DTYPES))
-    made = runner_class(runner).from_model(
+    made_by = runner_class(runner)
+    _hide_bars()
+    made = made_by.from_model(
         directory,
         config,
         dtype=dtype,

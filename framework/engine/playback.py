@@ -14,7 +14,6 @@ from framework.metrics import Distribution, Summary, summarise
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from framework.config import SchedulerConfig
     from framework.engine.completion import Completion, LiveRequest
     from framework.engine.models import LoadedModel
     from framework.engine.prompts import Prompt
@@ -146,16 +145,14 @@ def same_outputs(outcomes: Sequence[Outcome]) -> bool | None:
     return all(outputs == complete[0] for outputs in complete[1:])
 
 
-def check_prompts(
-    model: LoadedModel, stack: Sequence[Spec], config: SchedulerConfig, prompts: Sequence[Prompt]
-) -> None:
+def check_prompts(model: LoadedModel, stack: Sequence[Spec], prompts: Sequence[Prompt]) -> None:
     """Try to add every prompt to a scheduler that is thrown away, so that none fails midway.
 
     Raises:
         PluginError: the stack cannot be built.
         RequestError: a prompt would be refused.
     """
-    with Front(model, stack, config) as front:
+    with Front(model, stack) as front:
         for prompt in prompts:
             front.submit(prompt)
 
