@@ -78,6 +78,8 @@ def compare(recording: Mapping[str, Any]) -> Difference | None:
                 return Difference(name, replay.step, *mismatch)
     except HeadwayError as error:
         return Difference(name, replay.step, "error", str(error), NOTHING)
+    if replay.step < len(recorded):
+        return Difference(name, replay.step, "num_steps", replay.step, len(recorded))
     totals = {"num_steps": replay.step, "end": replay.end, "final": replay.final()}
     mismatch = comparison.find("", totals, {field: recording[field] for field in totals})
     return None if mismatch is None else Difference(name, replay.step, *mismatch)
@@ -101,7 +103,7 @@ class Comparison:
         for pattern, find in self._special:
             if pattern.fullmatch(field):
                 return find(field, ours, recorded)
-        if isinstance(recorded, list) and STATES.fullmatch(field):
+        if STATES.fullmatch(field) and self._is_state(recorded):
             ours = dict(zip(self._state_fields, ours, strict=True))
             recorded = dict(zip(self._state_fields, recorded, strict=True))
         if isinstance(ours, dict) and isinstance(recorded, dict):
@@ -112,6 +114,9 @@ class Comparison:
             return next((mismatch for mismatch in found if mismatch is not None), None)
         same = type(ours) is type(recorded) and ours == recorded
         return None if same else Mismatch(field, ours, recorded)
+
+    def _is_state(self, recorded: Any) -> bool:
+        return isinstance(recorded, list) and len(recorded) == len(self._state_fields)
 
     def _find_in_mapping(
         self, field: str, ours: dict[str, Any], recorded: dict[str, Any]

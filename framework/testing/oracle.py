@@ -11,24 +11,34 @@ from typing import TYPE_CHECKING, Any, Final
 from attrs import frozen
 
 from framework.errors import ConfigError
+from framework.request import Request
 from framework.testing.differences import compare
+from framework.testing.replay import CONFIG_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from framework.testing.differences import Difference
 
 FORMAT: Final = "sched-oracle/1"
 PATTERN: Final = "*.json.gz"
-KEYS: Final = (
-    "name",
-    "config",
-    "end",
-    "num_steps",
-    "final",
-    "request_state_fields",
-    "steps",
-    "scenario",
+TYPES: Final = {
+    "name": str,
+    "config": dict,
+    "end": str,
+    "num_steps": int,
+    "final": dict,
+    "request_state_fields": list,
+    "steps": list,
+    "scenario": dict,
+}
+REQUEST_KEYS: Final = (
+    "id",
+    "arrive_step",
+    "arrival_time",
+    "prompt_token_ids",
+    "output_token_ids",
+    "max_tokens",
 )
 
 
@@ -57,10 +67,30 @@ def read_recording(path: Path) -> dict[str, Any]:
     if not isinstance(recording, dict) or recording.get("format") != FORMAT:
         got = recording.get("format") if isinstance(recording, dict) else type(recording).__name__
         raise RecordingError(f"{path}: format: got {got!r}, allowed: {FORMAT!r}")
-    missing = [key for key in KEYS if key not in recording]
-    if missing:
-        raise RecordingError(f"{path}: the recording lacks {', '.join(missing)}")
+    _check_parts(str(path), recording)
     return recording
+
+
+def _check_parts(path: str, recording: Mapping[str, Any]) -> None:
+    """Everything that a replay reads is there; what the steps hold is for the comparison."""
+    _require(path, recording, TYPES)
+    for key, expected in TYPES.items():
+        if not isinstance(recording[key], expected):
+            got = type(recording[key]).__name__
+            raise RecordingError(f"{path}: {key}: got {got}, allowed: {expected.__name__}")
+    _require(f"{path}: config", recording["config"], CONFIG_KEYS)
+    _require(f"{path}: scenario", recording["scenario"], ("requests",))
+    for index, request in enumerate(recording["scenario"]["requests"]):
+        _require(f"{path}: scenario.requests[{index}]", request, REQUEST_KEYS)
+    unknown = [name for name in recording["request_state_fields"] if not hasattr(Request, name)]
+    if unknown:
+        raise RecordingError(f"{path}: request_state_fields: a request has no {unknown[0]!r}")
+
+
+def _require(where: str, mapping: Mapping[str, Any], keys: Iterable[str]) -> None:
+    missing = [key for key in keys if key not in mapping]
+    if missing:
+        raise RecordingError(f"{where}: lacks {', '.join(missing)}")
 
 
 def recordings_in(directory: Path) -> list[Path]:
@@ -86,8 +116,6 @@ def check_recording(path: Path) -> Result:
     recording = read_recording(path)
     try:
         return Result(str(recording["name"]), compare(recording))
-    except KeyError as error:
-        raise RecordingError(f"{path}: the recording lacks {error}") from error
     except ConfigError as error:
         raise RecordingError(f"{path}: config: {error}") from error
 

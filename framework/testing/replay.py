@@ -36,6 +36,19 @@ CORE_FIELDS: Final = (
     "num_spec_tokens",
     "async_scheduling",
 )
+CONFIG_KEYS: Final = (
+    *CORE_FIELDS,
+    "enable_prefix_caching",
+    "reserve_full_prompt",
+    "watermark",
+    "num_lookahead_tokens",
+    "enable_chunked_prefill",
+    "long_prefill_token_threshold",
+    "long_prefill_token_threshold_adaptive",
+    "policy",
+    "kv_connector",
+)
+"""What a recording's config must tell."""
 
 
 def stack_of(config: Mapping[str, Any]) -> list[str]:
