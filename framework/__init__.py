@@ -6,6 +6,8 @@ The public names. A policy author needs `hookimpl`, `Request` and `HOLD`; a rese
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from framework.config import SchedulerConfig
 from framework.errors import (
     ConfigError,
@@ -49,11 +51,15 @@ from framework.stack import DEFAULT_STACK
 from framework.stash import Stash, StashKey
 from framework.view import StepView
 
+if TYPE_CHECKING:
+    from framework.engine.llm import LLM
+
 __all__ = [
     "API_VERSION",
     "DEFAULT_STACK",
     "HOLD",
     "LATER",
+    "LLM",
     "Answer",
     "Batch",
     "CachedRequestData",
@@ -94,3 +100,12 @@ __all__ = [
     "WaitingView",
     "hookimpl",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`LLM` comes when it is asked for: a policy author does not pay for the front end."""
+    if name == "LLM":
+        from framework.engine.llm import LLM  # noqa: PLC0415
+
+        return LLM
+    raise AttributeError(f"module 'framework' has no attribute {name!r}")

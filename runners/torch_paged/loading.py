@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framework import ModelError
+from runners.common.batch import flatten
+from runners.common.state import RequestState, ScheduledRow
 from runners.torch_paged.attention import Options, PagedCache, lay_out
 from runners.torch_paged.linear import speed_up
 
@@ -128,18 +130,15 @@ def _routed(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    s_aux: torch.Tensor | None = None,
-    **_: Any,
+    **given: Any,
 ) -> tuple[torch.Tensor, None]:
     """transformers' side: query [1, heads, T, D] in, [1, T, heads, D] out."""
-    if attention_mask is not None or query.shape[0] != 1 or dropout:
+    if attention_mask is not None or query.shape[0] != 1 or given.get("dropout"):
         raise ModelError("paged attention was called with a mask, a batch or dropout")
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    options = Options(scaling, sliding_window, softcap, s_aux)
+    options = Options(
+        given.get("scaling"), given.get("sliding_window"), given.get("softcap"), given.get("s_aux")
+    )
     out = module.headway_cache.attend(module.layer_idx, q, k, v, options)
     return out.unsqueeze(0), None
 
@@ -147,9 +146,6 @@ def _routed(
 @torch.inference_mode()
 def _compare_with_eager(model: PreTrainedModel) -> None:
     """The paged path in two steps against eager in one, on one short prompt."""
-    from runners.common.batch import flatten  # noqa: PLC0415
-    from runners.common.state import RequestState, ScheduledRow  # noqa: PLC0415
-
     size, length, split = 4, 13, 8
     vocabulary = model.config.get_text_config().vocab_size
     tokens = [(index * 7919 + 11) % vocabulary for index in range(length)]
