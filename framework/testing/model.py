@@ -8,7 +8,7 @@ found by a stale hash is an error here, and not a strange token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 from zlib import crc32
 
@@ -48,7 +48,7 @@ def partly_right(tokens: TokenFunction) -> DraftFunction:
 class _Row:
     """One request as the runner knows it.
 
-    `names[p]` is the hash over the tokens before p, token p, and the adapter.
+    `names[p]` is the hash over the tokens and images up to p, and what else the KV depends on.
     """
 
     request_id: str
@@ -57,6 +57,7 @@ class _Row:
     seed: int
     tokens: list[int]
     blocks: list[int]
+    images: dict[int, str]
     names: list[int] = field(factory=list)
     drafts: list[int] = field(factory=list)
 
@@ -65,7 +66,10 @@ class _Row:
         names = self.names
         while len(names) < end:
             before = names[-1] if names else self.seed
-            names.append(hash((before, self.tokens[len(names)])))
+            name = hash((before, self.tokens[len(names)]))
+            if len(names) in self.images:
+                name = hash((name, self.images[len(names)]))
+            names.append(name)
         return names
 
 
@@ -89,15 +93,21 @@ class TokenRunner:
         tokens: the model.
         drafts: what it proposes; None = it proposes nothing, and fills placeholders wrongly.
         paged: False if nobody in the stack owns blocks.
+        salt: tells the cache salt of a request id, which no plan holds and no KV may cross.
+        delay: tells for each transfer in how many further steps it is reported; None = at once.
     """
 
     block_size: int
     tokens: TokenFunction = default_tokens
     drafts: DraftFunction | None = None
     paged: bool = True
+    salt: Callable[[str], str | None] | None = None
+    delay: Callable[[], int] | None = None
     _rows: dict[str, _Row] = field(factory=dict, init=False)
     _cache: dict[int, list[int | None]] = field(factory=dict, init=False)
     _store: dict[bytes, list[int | None]] = field(factory=dict, init=False)
+    _receiving: list[tuple[int, str]] = field(factory=list, init=False)
+    _sending: list[tuple[int, str]] = field(factory=list, init=False)
 
     def execute(self, output: SchedulerOutput) -> RunnerOutput:
         """Run one step.
@@ -124,8 +134,10 @@ class TokenRunner:
         if self.drafts is not None:
             result.draft_token_ids = proposed
         if isinstance(metadata, ConnectorMetadata):
-            result.finished_recving = list(metadata.receiving)
-            result.finished_sending = list(metadata.sending)
+            self._receiving += self._timed(output.step, metadata.receiving)
+            self._sending += self._timed(output.step, metadata.sending)
+        result.finished_recving, self._receiving = _due(output.step, self._receiving)
+        result.finished_sending, self._sending = _due(output.step, self._sending)
         return result
 
     def close(self) -> None:
@@ -133,10 +145,13 @@ class TokenRunner:
         self._rows.clear()
         self._cache.clear()
         self._store.clear()
+        self._receiving.clear()
+        self._sending.clear()
 
     def _take_in(self, output: SchedulerOutput) -> None:
         for new in output.scheduled_new_reqs:
-            self._rows[new.request_id] = _new_row(new)
+            salt = None if self.salt is None else self.salt(new.request_id)
+            self._rows[new.request_id] = _new_row(new, salt)
         cached = output.scheduled_cached_reqs
         for name in cached.resumed_req_ids:
             row = self._rows[name]
@@ -157,6 +172,9 @@ class TokenRunner:
             self._cache[block] = list(self._store[name])
         for name in metadata.drop if metadata else ():
             del self._store[name]
+
+    def _timed(self, step: int, names: Iterable[str]) -> list[tuple[int, str]]:
+        return [(step + (self.delay() if self.delay is not None else 0), name) for name in names]
 
     def _work(self, output: SchedulerOutput) -> list[_Work]:
         cached = output.scheduled_cached_reqs
@@ -235,16 +253,23 @@ class TokenRunner:
         return row.drafts
 
 
-def _new_row(new: NewRequestData) -> _Row:
+def _new_row(new: NewRequestData, salt: str | None) -> _Row:
     blocks: Any = new.block_ids
     return _Row(
         new.request_id,
         len(new.prompt_token_ids),
         new.needs_pooling,
-        crc32((new.adapter or "").encode()),
+        crc32(repr((new.adapter or None, salt or None)).encode()),
         list(new.prompt_token_ids),
         list(blocks),
+        {item.position: item.content_id for item in new.encoder_inputs},
     )
+
+
+def _due(step: int, transfers: list[tuple[int, str]]) -> tuple[list[str], list[tuple[int, str]]]:
+    """Names to report in this step, and what is left."""
+    due = [name for at, name in transfers if at <= step]
+    return due, [(at, name) for at, name in transfers if at > step]
 
 
 def _fill(row: _Row, planned: list[int]) -> list[int | None]:
