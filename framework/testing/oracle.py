@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 
-from framework.errors import ConfigError
+from framework.errors import ConfigError, PluginError
 from framework.request import Request
 from framework.testing.differences import compare
 from framework.testing.replay import CONFIG_KEYS
@@ -116,7 +116,7 @@ def check_recording(path: Path) -> Result:
     recording = read_recording(path)
     try:
         return Result(str(recording["name"]), compare(recording))
-    except ConfigError as error:
+    except (ConfigError, PluginError) as error:
         raise RecordingError(f"{path}: config: {error}") from error
 
 

@@ -11,20 +11,23 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from framework.config import SchedulerConfig
+from framework.errors import bad_field
 from framework.output import RunnerOutput
 from framework.request import Request
 from framework.sampling import SamplingParams
 from framework.scheduler import Scheduler
+from framework.testing.form import kept, planned
 from framework.testing.script import ScenarioRunner, ScriptedExternal, remote_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from framework.output import CachedRequestData, SchedulerOutput, StepResult
+    from framework.output import SchedulerOutput
 
 STEP_LIMIT: Final = 5000
 DETAIL_LIMIT: Final = 64
 """Blocks up to which a recording tells the order of the free queue."""
+POLICIES: Final = ("fcfs", "priority")
 CORE_FIELDS: Final = (
     "max_num_batched_tokens",
     "max_num_scheduled_tokens",
@@ -52,7 +55,14 @@ CONFIG_KEYS: Final = (
 
 
 def stack_of(config: Mapping[str, Any]) -> list[str]:
-    """The plugins, by name and with arguments, that a recording's config stands for."""
+    """The plugins, by name and with arguments, that a recording's config stands for.
+
+    Raises:
+        ConfigError: the policy is none of the recorded ones.
+    """
+    policy = config["policy"]
+    if policy not in POLICIES:
+        raise bad_field("policy", policy, " or ".join(map(repr, POLICIES)))
     stack = [
         f"kv_blocks(enable_prefix_caching={config['enable_prefix_caching']}, "
         f"reserve_full_prompt={config['reserve_full_prompt']}, "
@@ -66,7 +76,7 @@ def stack_of(config: Mapping[str, Any]) -> list[str]:
         stack.append(f"chunked_prefill(cap={cap}, fair_share={fair_share}, split={split})")
     if config["num_spec_tokens"]:
         stack.append("spec_decode(method='runner', pad=True)")
-    return [*stack, config["policy"]]
+    return [*stack, policy]
 
 
 class Replay:
@@ -132,7 +142,7 @@ class Replay:
             output = self.scheduler.schedule()
             if self._external is not None:
                 record["connector"] = self._external.take_log()
-            record["schedule"] = _planned(output)
+            record["schedule"] = planned(output)
             record["after_schedule"] = self._state()
             self._in_flight.append((self.step, output))
             more = output.total_num_scheduled_tokens > 0 or self.scheduler.has_requests()
@@ -173,7 +183,7 @@ class Replay:
             if received or sent:
                 record |= {"finished_recving": received, "finished_sending": sent}
         result = self.scheduler.update_from_output(output, from_runner)
-        record["outputs"] = _kept(result)
+        record["outputs"] = kept(result)
         if self._external is not None and (calls := self._external.take_log()):
             record["connector"] = calls
         if self._drafts_in_sync:
@@ -220,51 +230,3 @@ def _request_of(entry: Mapping[str, Any]) -> Request:
         arrival_time=float(entry["arrival_time"]),
         priority=entry.get("priority", 0),
     )
-
-
-def _planned(output: SchedulerOutput) -> dict[str, Any]:
-    return {
-        "num_scheduled_tokens": dict(output.num_scheduled_tokens),
-        "total_num_scheduled_tokens": output.total_num_scheduled_tokens,
-        "new": [
-            {
-                "id": new.request_id,
-                "num_computed_tokens": new.num_computed_tokens,
-                "block_ids": list(new.block_ids),
-            }
-            for new in output.scheduled_new_reqs
-        ],
-        "cached": _continuing(output.scheduled_cached_reqs),
-        "spec_token_ids": {
-            name: list(drafts) for name, drafts in output.scheduled_spec_decode_tokens.items()
-        },
-        "preempted": list(output.preempted_req_ids),
-        "finished_req_ids": sorted(output.finished_req_ids),
-        "num_common_prefix_blocks": output.num_common_prefix_blocks,
-    }
-
-
-def _continuing(cached: CachedRequestData) -> list[dict[str, Any]]:
-    columns = zip(cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, strict=True)
-    return [
-        {
-            "id": name,
-            "resumed": name in cached.resumed_req_ids,
-            "num_computed_tokens": num_computed,
-            "num_output_tokens": num_output,
-            "new_block_ids": list(cached.new_block_ids.get(name, ())),
-        }
-        for name, num_computed, num_output in columns
-    ]
-
-
-def _kept(result: StepResult) -> dict[str, dict[str, Any]]:
-    outputs: dict[str, dict[str, Any]] = {
-        name: {"token_ids": list(tokens)}
-        for name, tokens in zip(result.req_ids, result.new_token_ids, strict=True)
-    }
-    for name, reason in result.finish_reasons.items():
-        outputs.setdefault(name, {"token_ids": []})["finish_reason"] = reason
-    for name, stop in result.stop_reasons.items():
-        outputs[name]["stop_reason"] = stop
-    return outputs

@@ -121,12 +121,12 @@ CHANGES += [fewer_steps, end, final, unknown_field]
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_changed_field_is_named(change: Callable[[dict[str, Any]], str]) -> None:
-    golden = recording("cache_hit_under_pressure")
+    golden = recording("mix_cache_thrash")
     field = change(golden)
     difference = compare(golden)
     assert difference is not None
     assert difference.field == field
-    assert difference.scenario == "cache_hit_under_pressure"
+    assert difference.scenario == "mix_cache_thrash"
     assert difference.ours != difference.recorded
     assert str(difference).startswith(f"step {difference.step}, {field}: ours ")
 
@@ -214,7 +214,11 @@ def test_a_broken_file_is_named(tmp_path: Path, data: bytes, fault: str) -> None
 
 @pytest.mark.parametrize(
     ("change", "fault"),
-    [({"num_blocks": 0}, "num_blocks: got 0"), ({"policy": "lifo"}, "no plugin is called 'lifo'")],
+    [
+        ({"num_blocks": 0}, "num_blocks: got 0"),
+        ({"watermark": 2.0}, "watermark"),
+        ({"policy": "lifo"}, "policy: got 'lifo', allowed: 'fcfs' or 'priority'"),
+    ],
 )
 def test_a_config_that_cannot_be_built_is_named(
     tmp_path: Path, change: dict[str, Any], fault: str
