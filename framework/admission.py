@@ -10,7 +10,7 @@ from framework.hooks import NOTHING
 from framework.plan import Admission, Refusal, StepPlan
 from framework.protocols import HOLD, LATER, NO_HIT, Hit
 from framework.request import Request, Status
-from framework.room import count_tokens, find_blocks
+from framework.room import count_tokens, find_blocks, find_encoder_room
 
 if TYPE_CHECKING:
     from framework.output import BlockIds
@@ -158,11 +158,7 @@ def _announce(books: Books, request: Request, hit: Hit, plan: StepPlan) -> None:
     admission = plan.admitted[request]
     if hooks.external_allocated is not NOTHING:
         hooks.external_allocated(request, _table(books, request), hit)
-    if request.encoder_inputs:
-        tokens = plan.num_scheduled_tokens[request.request_id]
-        inputs = hooks.allocate_encoder(request, tokens, plan.view)
-        if inputs:
-            plan.encoder_inputs[request.request_id] = inputs
+    find_encoder_room(books, request, plan)
     hooks.request_admitted(request, hit, admission.resumed, plan.view)
 
 

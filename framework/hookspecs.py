@@ -389,8 +389,8 @@ class OwnEncoder:
     ) -> Sequence[int] | None:
         """Reserve room for the encoder outputs that this step's tokens need.
 
-        In the step: after blocks were allocated, for requests with encoder inputs. What does not
-        fit must have been capped by the same plugin's `cap_num_new_tokens`.
+        In the step: after blocks were allocated, for each chunk of a prompt with encoder inputs.
+        What does not fit must have been capped by the same plugin's `cap_num_new_tokens`.
         Default: nothing is encoded.
         Returns: indices into `request.encoder_inputs` to run now · () or None, none.
 
@@ -399,14 +399,14 @@ class OwnEncoder:
             num_new_tokens: its tokens in this step.
             step: the plan so far.
 
-        May change the owner's own books. Cost: per planned request with encoder inputs.
+        May change the owner's own books. Cost: per planned chunk of such a prompt.
         """
 
     @hookspec(firstresult=True)
     def release_encoder(self, request: Request) -> Sequence[str] | None:
         """Take back the request's room in the encoder cache.
 
-        When: it loses its place, has ended, or its plan was dropped.
+        When: it loses its place, has ended, or its plan was dropped; it may hold none.
         Default: nothing.
         Returns: content ids that the runner may drop · () or None, none.
 

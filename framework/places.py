@@ -61,10 +61,10 @@ def _leave_slot(books: Books, victim: Request, mode: PreemptMode) -> None:
 
 
 def _withdraw(books: Books, victim: Request, plan: StepPlan, mode: PreemptMode) -> None:
-    if victim.request_id not in plan.num_scheduled_tokens:
-        return
     if victim.encoder_inputs:
         books.free_encoder_ids.extend(books.hooks.release_encoder(victim) or ())
+    if victim.request_id not in plan.num_scheduled_tokens:
+        return
     blocks = plan.withdraw(victim)
     if blocks is not None and mode is PreemptMode.KEEP:  # else the whole table is released
         books.hooks.withdraw(victim, blocks)

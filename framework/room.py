@@ -1,4 +1,4 @@
-"""How many tokens a request gets, and the blocks for them: one way for both halves of a step."""
+"""How many tokens a request gets, and the room for them: one way for both halves of a step."""
 
 from __future__ import annotations
 
@@ -89,6 +89,16 @@ def find_blocks(
         candidates = books.paused or (books.running if hit is None else [])
         if not candidates or not _make_room(books, request, list(candidates), plan):
             return None
+
+
+def find_encoder_room(books: Books, request: Request, plan: StepPlan) -> None:
+    """Ask for room for the encoder outputs that a planned part of a prompt needs."""
+    if not request.encoder_inputs or request.num_computed_tokens >= request.num_prompt_tokens:
+        return
+    num_tokens = plan.num_scheduled_tokens[request.request_id]
+    inputs = books.hooks.allocate_encoder(request, num_tokens, plan.view)
+    if inputs:
+        plan.encoder_inputs[request.request_id] = inputs
 
 
 def _make_room(books: Books, request: Request, candidates: list[Request], plan: StepPlan) -> bool:

@@ -22,7 +22,7 @@ from framework.plan import StepPlan
 from framework.protocols import Clock, KvView, LatencyModel
 from framework.reports import Setup
 from framework.request import Request, Status
-from framework.room import count_tokens, find_blocks
+from framework.room import count_tokens, find_blocks, find_encoder_room
 from framework.stack import DEFAULT_STACK, build_manager, plugin_name
 from framework.view import StepView, Surroundings
 
@@ -73,7 +73,9 @@ class Scheduler:
         books.kv = kv
         self._books = books
         self._counts_always = (
-            self.config.async_scheduling or hooks.compute_num_new_tokens is not NOTHING
+            self.config.async_scheduling
+            or hooks.compute_num_new_tokens is not NOTHING
+            or hooks.allocate_encoder is not NOTHING  # a chunk of one token may need room
         )
         self._around = Surroundings(
             self.config, kv, latency, lambda: books.running, lambda: books.loading, self._predict
@@ -142,6 +144,7 @@ class Scheduler:
                         continue
                     plan.new_blocks[request] = blocks
                 plan.add(request, num_tokens)
+                find_encoder_room(books, request, plan)
             plan.num_running_planned = len(plan.requests)
             if not plan.memory_refused:
                 while (waiter := next_waiting(books, plan)) is not None:
