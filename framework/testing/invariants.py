@@ -6,7 +6,7 @@ inversion or a needless preemption needs a test of its own.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from framework.request import UNLIMITED, Request, Status
@@ -48,6 +48,7 @@ class Invariants:
         self._not_handed_out: list[str] = []
         self._not_reported: list[tuple[str, str]] = []
         self._holders: set[Request] = set()
+        self._in_flight: deque[bool] = deque()
         self._num_empty_steps = 0
         self._num_ended_before = 0
 
@@ -58,6 +59,7 @@ class Invariants:
         for name, computed, num_tokens in _entries(output):
             self._check_entry(output.step, name, computed, num_tokens)
         self._check_progress(output)
+        self._in_flight.append(bool(output.num_scheduled_tokens))
         handed_out, self._not_handed_out = self._not_handed_out, []
         _expect(
             sorted(handed_out) == sorted(output.finished_req_ids),
@@ -67,6 +69,7 @@ class Invariants:
 
     def after_update(self, result: StepResult) -> None:
         """Check the result and the state that it left."""
+        self._in_flight.popleft()
         self.check_state()
         expected, self._not_reported = self._not_reported, []
         told = set(result.finish_reasons.items())
@@ -96,8 +99,8 @@ class Invariants:
             _expect(held == 0, f"idle, but {held} of {kv.num_total_blocks} blocks are not free")
         for name, plugin in scheduler.plugins:
             for field, value in _fields(plugin):
-                kept = isinstance(value, dict) and any(isinstance(key, Request) for key in value)
-                _expect(not kept, f"idle, but plugin {name!r} keeps requests in {field!r}")
+                kept = _requests_in(value)
+                _expect(not kept, f"idle, but plugin {name!r} keeps requests in {field!r}: {kept}")
 
     def _read_events(self) -> None:
         """Arrivals and ends since the last look: each request ends once, with one reason."""
@@ -154,6 +157,8 @@ class Invariants:
             extra = request.num_output_placeholders + len(request.spec_token_ids)
             agree = request.num_known_tokens == request.num_tokens + extra
             _expect(agree, f"{request!r}: tokens, placeholders and drafts are not the known ones")
+            in_flight = scheduler.num_steps_in_flight or not request.num_output_placeholders
+            _expect(bool(in_flight), f"{request!r}: it has placeholders, and no step is in flight")
             most = UNLIMITED if scheduler.num_steps_in_flight else request.num_known_tokens
             in_range = 0 <= request.num_computed_tokens <= most  # drafts in flight may be rejected
             _expect(in_range, f"{request!r}: its computed tokens are out of range")
@@ -232,10 +237,8 @@ class Invariants:
         )
 
     def _awaits_event(self) -> bool:
-        scheduler = self.scheduler
-        return bool(
-            scheduler.num_steps_in_flight > 1 or scheduler.waiting.parked or self._has_external
-        )
+        """Results, a request that gets ready, or external KV; an empty plan brings nothing."""
+        return any(self._in_flight) or bool(self.scheduler.waiting.parked) or self._has_external
 
 
 def _entries(output: SchedulerOutput) -> Iterable[tuple[str, int, int]]:
@@ -254,8 +257,17 @@ def _flat(table: Iterable[Any]) -> Iterable[Any]:
             yield item
 
 
+def _requests_in(value: Any) -> list[Request]:
+    """Requests in a map or set; a list may be a log."""
+    if not isinstance(value, dict | set | frozenset):
+        return []
+    items = [*value, *value.values()] if isinstance(value, dict) else value
+    return [item for item in items if isinstance(item, Request)]
+
+
 def _fields(plugin: object) -> Iterable[tuple[str, Any]]:
-    names = [*getattr(plugin, "__dict__", {}), *getattr(type(plugin), "__slots__", ())]
+    slots = [name for kind in type(plugin).__mro__ for name in getattr(kind, "__slots__", ())]
+    names = [*getattr(plugin, "__dict__", {}), *slots]
     return [(name, getattr(plugin, name)) for name in names if hasattr(plugin, name)]
 
 
