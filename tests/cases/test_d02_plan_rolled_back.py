@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
@@ -47,7 +47,7 @@ class Encoder:
         return [item.content_id for item in request.encoder_inputs]
 
 
-def both_prefilled(b: Bench, **fields: object) -> tuple[Request, Request]:
+def both_prefilled(b: Bench, **fields: Any) -> tuple[Request, Request]:
     """B (priority 5) runs before A (priority 0); each holds two blocks and one output token."""
     a = b.add("A", prompt(8, 100), 8, priority=0)
     other = b.add("B", prompt(8, 200), 8, priority=5, **fields)

@@ -6,9 +6,9 @@ from framework import Request
 from tests.support import DISPLACING, PRIORITY, Bench, bench
 
 
-def two_running(stack: tuple[str, ...], **limits: int) -> tuple[Bench, Request, Request]:
+def two_running(stack: tuple[str, ...], max_num_seqs: int = 2) -> tuple[Bench, Request, Request]:
     """a and b (priority 5) hold both slots."""
-    b = bench(stack, **{"blocks": 20, "budget": 64, "max_num_seqs": 2, **limits})
+    b = bench(stack, blocks=20, budget=64, max_num_seqs=max_num_seqs)
     requests = [b.add(name, 8, 30, priority=5, arrival_time=at) for at, name in enumerate("ab")]
     b.step()
     return b, requests[0], requests[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from attrs import define, field
@@ -79,7 +79,7 @@ def test_a_victim_gives_its_room_back_planned_or_not(victim_first: bool) -> None
     """The victim stands before or after the one that needs its block."""
     encoder = Encoder()
     b = bench((*PRIORITY, encoder), blocks=5)
-    low = {"priority": 5, "encoder_inputs": images(2)}
+    low: dict[str, Any] = {"priority": 5, "encoder_inputs": images(2)}
     names = ["low", "high"] if victim_first else ["high", "low"]
     for name in names:
         b.add(name, 7 if name == names[0] else 8, 9, **(low if name == "low" else {}))
