@@ -8,7 +8,7 @@ import click
 
 from framework.cli.options import common_options
 from framework.cli.report import headline, progress, write_json
-from framework.errors import RequestError
+from framework.testing.oracle import Result, check_directory, recordings_in, summary
 
 
 @click.command("oracle", epilog="Example: headway oracle tests/oracle/golden")
@@ -19,22 +19,21 @@ def command(directory: Path, json_path: Path | None) -> int:
 
     A difference names scenario, step, field, and both values. Exit status 1 if there is one.
     """
-    paths = list(directory.glob("*.json.gz"))
-    if not paths:
-        raise RequestError(f"{directory}: holds no recording; allowed: a folder of *.json.gz")
-    from framework.testing.oracle import check_directory  # noqa: PLC0415
-
-    rows = []
-    with progress("scenarios", len(paths)) as advance:
+    results: list[Result] = []
+    with progress("recordings", len(recordings_in(directory))) as advance:
         for name, difference in check_directory(directory):
             advance(1)
-            rows.append(
-                {"name": name, "difference": None if difference is None else str(difference)}
-            )
+            results.append(Result(name, difference))
             if difference is not None:
                 click.echo(f"{name}: {difference}")
-    num_differing = sum(row["difference"] is not None for row in rows)
-    line = f"{len(rows) - num_differing} same, {num_differing} differ"
-    write_json(json_path, {"headline": line, "scenarios": rows})
+    line = summary(results)
+    rows = [
+        {
+            "name": result.name,
+            "difference": None if result.difference is None else str(result.difference),
+        }
+        for result in results
+    ]
+    write_json(json_path, {"headline": line, "recordings": rows})
     headline(line)
-    return 1 if num_differing else 0
+    return int(any(result.difference is not None for result in results))
