@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from framework.protocols import Clock
     from framework.testing.model import DraftFunction, TokenFunction
 
+STEP_LIMIT = 10_000
 ALONE_STACK = ("kv_blocks(enable_prefix_caching=False)", "chunked_prefill", "fcfs")
 
 
@@ -95,7 +96,7 @@ def simulate(
     arrive_at: Mapping[str, int] | None = None,
     abort_at: Mapping[str, int] | None = None,
     clock: Clock | None = None,
-    max_steps: int = 10_000,
+    max_steps: int = STEP_LIMIT,
 ) -> Trace:
     """Run requests to their ends and check everything after every step.
 
@@ -131,10 +132,12 @@ def run_alone(
     The requests are copied, so they can be used afterwards.
     """
     alone = attrs.evolve(config or SchedulerConfig(), num_spec_tokens=0, async_scheduling=False)
-    outputs: dict[str, list[int]] = {}
+    scheduler = Scheduler(alone, ALONE_STACK)
+    simulation = _Simulation(scheduler, TokenRunner(alone.block_size, tokens), [], {}, {})
     for request in requests:
-        outputs |= simulate(ALONE_STACK, [attrs.evolve(request)], alone, tokens=tokens).tokens
-    return outputs
+        simulation.requests = [attrs.evolve(request)]
+        simulation.run(STEP_LIMIT)
+    return simulation.trace.tokens
 
 
 @define(eq=False)
