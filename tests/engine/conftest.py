@@ -1,13 +1,17 @@
-"""A tokenizer whose tokens are bytes: every character beyond ASCII is several of them."""
+"""A model that answers with a given text, and a tokenizer whose tokens are bytes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from framework import SchedulerConfig
+from framework.engine.models import LoadedModel
+from runners.scripted import ScriptedRunner
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 END = 256
 
@@ -30,3 +34,18 @@ class ByteTokenizer:
 @pytest.fixture
 def tokenizer() -> ByteTokenizer:
     return ByteTokenizer()
+
+
+@pytest.fixture
+def model(tokenizer: ByteTokenizer) -> Callable[..., LoadedModel]:
+    """A scripted model: model("abc", num_blocks=9, ...) answers abcabc... to everything."""
+
+    def build(answer: str | Sequence[int] = "abcdefghij", **limits: Any) -> LoadedModel:
+        config = SchedulerConfig(**{"block_size": 4, "max_model_len": 256, **limits})
+        tokens = answer.encode() if isinstance(answer, str) else answer
+        runner = ScriptedRunner(
+            lambda _, position: tokens[position % len(tokens)], block_size=config.block_size
+        )
+        return LoadedModel(runner, tokenizer, config, eos_token_ids=(END,))
+
+    return build
