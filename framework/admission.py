@@ -9,7 +9,7 @@ from framework.books import Books
 from framework.hooks import NOTHING
 from framework.plan import Admission, Refusal, StepPlan
 from framework.protocols import HOLD, LATER, NO_HIT, Hit
-from framework.request import Request, Status
+from framework.request import UNLIMITED, Request, Status
 from framework.room import count_tokens, find_blocks, find_encoder_room
 
 if TYPE_CHECKING:
@@ -76,14 +76,19 @@ def _try(books: Books, request: Request, plan: StepPlan) -> Refusal | None:
         books.waiting.set_aside(request)
         plan.num_deferred += 1
         return None
+    return _try_with(books, request, hit, plan)
+
+
+def _try_with(books: Books, request: Request, hit: Hit, plan: StepPlan) -> Refusal | None:
+    """The hit counts as computed from here on, unless the request stays where it is."""
     request.num_computed_tokens = hit.num_tokens
-    if hit.is_async:
-        refusal = _begin_load(books, request, hit, plan)
-    else:
-        refusal = _place(books, request, hit, plan)
-    if refusal is not None:
-        request.num_computed_tokens = 0
-    return refusal
+    try:
+        if hit.is_async:
+            return _begin_load(books, request, hit, plan)
+        return _place(books, request, hit, plan)
+    finally:
+        if request in books.waiting:
+            request.num_computed_tokens = 0
 
 
 def _look_up(books: Books, request: Request) -> Hit | None:
@@ -107,12 +112,18 @@ def _admit_landed(books: Books, request: Request, plan: StepPlan) -> Refusal | N
 def _begin_load(books: Books, request: Request, hit: Hit, plan: StepPlan) -> Refusal | None:
     if find_blocks(books, request, 0, hit, plan) is None:
         return Refusal.BLOCKS
+    try:
+        books.hooks.external_allocated(request, _table(books, request), hit)
+    except Exception:
+        request.num_computed_tokens = hit.num_local_tokens
+        books.hooks.release(request)
+        request.num_slots = UNLIMITED if books.kv is None else 0
+        raise
     request.status = Status.WAITING_FOR_REMOTE_KVS
     books.waiting.take(request)
     books.holders.enter(request)
     plan.num_loads_begun += 1
     books.note("loading", request, hit.num_external_tokens)
-    books.hooks.external_allocated(request, _table(books, request), hit)
     return None
 
 

@@ -97,6 +97,7 @@ class Books:
         partial: requests whose last step did not sample.
         finished_ids: ended since the last plan was handed out.
         refused: ended by a policy or an error, not by a result; told with the next one.
+        lost_untold: ids that lost their place in plans that were dropped.
     """
 
     config: SchedulerConfig
@@ -117,6 +118,7 @@ class Books:
     finished_ids: list[str] = field(factory=list)
     free_encoder_ids: list[str] = field(factory=list)
     refused: list[Request] = field(factory=list)
+    lost_untold: list[str] = field(factory=list)
     num_steps: int = 0
     num_empty_steps: int = 0
     counters: Counters = field(factory=Counters)
@@ -147,7 +149,7 @@ class Books:
     def awaits_event(self, plan: StepPlan) -> bool:
         """True if something outside the scheduler will change the situation."""
         return bool(
-            self.in_flight
+            any(flight.requests for flight in self.in_flight)
             or self.awaiting
             or self.held
             or self.aborted_loads

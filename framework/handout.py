@@ -68,10 +68,19 @@ def _output(books: Books, plan: StepPlan) -> SchedulerOutput:
         scheduled_spec_decode_tokens=plan.drafts,
         scheduled_encoder_inputs=plan.encoder_inputs,
         num_common_prefix_blocks=0 if kv is None else kv.num_common_prefix_blocks(books.running),
-        preempted_req_ids=plan.preempted,
+        preempted_req_ids=_lost(books, plan),
         finished_req_ids=tuple(books.finished_ids),
         free_encoder_input_ids=tuple(books.free_encoder_ids),
     )
+
+
+def _lost(books: Books, plan: StepPlan) -> list[str]:
+    """Who lost its place, in this plan or in one that was dropped, and is not back already."""
+    if not books.lost_untold:
+        return plan.preempted
+    planned = plan.num_scheduled_tokens
+    untold = [name for name in dict.fromkeys(books.lost_untold) if name not in plan.preempted]
+    return [name for name in untold if name not in planned] + plan.preempted
 
 
 def _admitted(
@@ -146,6 +155,7 @@ def _commit(books: Books, plan: StepPlan, output: SchedulerOutput) -> None:
     books.waiting.restore()
     books.holders.restore()
     books.finished_ids.clear()
+    books.lost_untold.clear()
     books.free_encoder_ids.clear()
     books.in_flight.append(
         InFlight(output, plan.requests, plan.now, plan.drafts, plan.admitted, plan.cut)

@@ -89,6 +89,7 @@ def drop(books: Books, plan: StepPlan) -> None:
             books.hooks.release(request)
             request.num_slots = UNLIMITED if books.kv is None else 0
         _restore_waiter(books, request, plan)
+    books.lost_untold += plan.preempted
     books.waiting.restore()
     books.holders.restore()
 

@@ -47,7 +47,8 @@ def _padded(
 def _clamp(books: Books, request: Request, num_tokens: int, hit: Hit | None, plan: StepPlan) -> int:
     if num_tokens > 1:
         num_tokens = _capped(books, request, num_tokens, plan)
-    room = books.config.max_model_len - 1 - request.num_computed_tokens
+    most = books.config.max_model_len - (0 if request.needs_pooling else 1)
+    room = most - request.num_computed_tokens
     num_tokens = max(0, min(num_tokens, room))
     if num_tokens <= plan.budget_left:
         return num_tokens

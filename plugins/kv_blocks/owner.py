@@ -164,6 +164,11 @@ class KvBlocks:
         table = self._tables.get(request)
         return table.blocks if table is not None else _EMPTY
 
+    @property
+    def num_tables(self) -> int:
+        """Requests that hold blocks."""
+        return len(self._tables)
+
     def all_tables(self) -> Iterable[list[int]]:
         """Every live block table."""
         return (table.blocks for table in self._tables.values())
@@ -195,8 +200,9 @@ class KvBlocks:
                 return False
         if hit.is_async:
             spare += self._room_for_others(step)
-            if self._num_spec_tokens:
-                spare += self._num_blocks(1 + self._num_spec_tokens)
+            if self._num_spec_tokens:  # but no more than the whole pool has, or it waits for ever
+                most = self.pool.num_blocks - 1 - self._num_blocks(request.num_tokens)
+                spare += min(self._num_blocks(1 + self._num_spec_tokens), most)
         return bool(needed + idle + spare <= free)
 
     def _room_for_others(self, step: StepView) -> int:

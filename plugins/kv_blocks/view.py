@@ -76,10 +76,15 @@ class PoolView:
         if not running:
             return 0
         refs, holders, common = self._owner.pool.ref_counts, len(running), 0
-        for block in self._owner.table(running[0]):
+        first = self._owner.table(running[0])
+        for block in first:
             if refs[block] != holders:
                 break
             common += 1
+        if common and self._owner.num_tables > holders:  # the holders may be others
+            for request in running:
+                while self._owner.table(request)[:common] != first[:common]:
+                    common -= 1
         return common
 
     def fits(self, request: Request, step: StepView) -> bool:

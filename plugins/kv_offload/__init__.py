@@ -82,7 +82,10 @@ class KvOffload:
 
     @hookimpl
     def external_allocated(self, request: Request, block_ids: list[int], hit: Hit) -> None:
-        """Plan the load."""
+        """Plan the load, in the place of one whose plan was dropped."""
+        self._loads.pop(request, None)
+        if self._last is not None:
+            self._last[2].pop(request, None)
         if not hit.num_external_tokens:
             return
         first = hit.num_local_tokens // self._block_size
@@ -125,6 +128,7 @@ class KvOffload:
         self._sending = {name: at for name, at in self._sending.items() if at >= self._step}
         loading = set(step.loading)
         out = metadata.copy()
+        out.drop = [name for name in dict.fromkeys(out.drop) if name not in self._stored]
         for request, blocks in loads.items():
             if request in loading:
                 out.receiving.append(request.request_id)

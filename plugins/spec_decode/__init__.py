@@ -12,7 +12,7 @@ from __future__ import annotations
 from attrs import define, field
 from attrs.validators import ge, in_, instance_of, optional
 
-from framework import Hit, PluginError, Request, Setup, StepView, hookimpl
+from framework import Hit, KvView, PluginError, Request, Setup, StepView, hookimpl
 from framework.ngram import propose_ngram
 
 
@@ -34,6 +34,8 @@ class SpecDecode:
     pad: bool = field(default=False, validator=instance_of(bool))
     _most: int = field(default=0, init=False)
     _max_model_len: int = field(default=0, init=False)
+    _token_budget: int = field(default=0, init=False)
+    _kv: KvView | None = field(default=None, init=False)
 
     @hookimpl
     def scheduler_built(self, setup: Setup) -> None:
@@ -45,6 +47,8 @@ class SpecDecode:
             )
         self._most = setup.config.num_spec_tokens
         self._max_model_len = setup.config.max_model_len
+        self._token_budget = setup.config.token_budget
+        self._kv = setup.kv
 
     @hookimpl
     def compute_num_new_tokens(
@@ -56,9 +60,17 @@ class SpecDecode:
         computed = request.num_computed_tokens
         if computed + 1 + self._most + 1 > self._max_model_len:
             return None
+        if not self._can_ever_hold(computed + 1 + self._most):
+            return None
         if step.has_running_prefill() or not (computed or step.num_running_planned):
             return None
         return 1 + self._most
+
+    def _can_ever_hold(self, num_tokens: int) -> bool:
+        """Padding must not keep out what fits without it."""
+        kv = self._kv
+        fits = kv is None or kv.num_blocks_needed(num_tokens) <= kv.num_total_blocks
+        return fits and 1 + self._most <= self._token_budget
 
     @hookimpl
     def compute_num_drafts(self) -> int | None:
