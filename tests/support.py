@@ -6,6 +6,7 @@ came after it), so two requests with one prompt must give one output.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -147,16 +148,25 @@ class Bench:
         return [name for output in self.outputs for name in output.preempted_req_ids]
 
     def _check_output(self, request: Request) -> None:
-        name, config = request.request_id, self.scheduler.config
-        alone = run_alone(
-            [request],
-            config,
-            tokens=lambda _, position: next_token(request.prompt_token_ids, position),
-        )
+        name = request.request_id
+        prompt_token_ids, params = tuple(request.prompt_token_ids), request.sampling_params
+        alone = output_alone(prompt_token_ids, params, self.scheduler.config)
         count = request.num_output_tokens
-        assert request.output_token_ids == alone[name][:count], name
+        assert request.output_token_ids == alone[:count], name
         if request.status is Status.FINISHED_LENGTH_CAPPED:
-            assert count == len(alone[name]), name
+            assert count == len(alone), name
+
+
+@cache
+def output_alone(
+    prompt_token_ids: tuple[int, ...], params: SamplingParams, config: SchedulerConfig
+) -> list[int]:
+    """What a request gives that runs by itself, without cache and preemption."""
+    request = Request("alone", prompt_token_ids, params)
+    outputs = run_alone(
+        [request], config, tokens=lambda _, position: next_token(prompt_token_ids, position)
+    )
+    return outputs["alone"]
 
 
 def bench(
