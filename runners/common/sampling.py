@@ -74,7 +74,8 @@ def sample(
     wanted = {index: row for index, row in enumerate(rows) if row.params.logprobs is not None}
     raw = torch.log_softmax(logits[list(wanted)].float(), dim=-1) if wanted else None
     chosen, accepted = _choose(rows, logits)
-    sampled, first = [], 0
+    sampled: list[list[int]] = []
+    first = 0
     kept: dict[str, list[TokenLogprobs]] = {}
     place = {index: position for position, index in enumerate(wanted)}
     for item in scheduled:
@@ -98,41 +99,29 @@ def sample(
 
 
 def _choose(rows: Sequence[Row], logits: torch.Tensor) -> tuple[list[int], list[bool]]:
-    """For each row the token drawn, and whether its draft is accepted.
+    """For each row the token drawn, and whether its draft is accepted: where it is that token.
 
-    The token of a row whose draft is accepted is not used; that of a rejected draft is drawn from
-    the target distribution without the draft, renormalised: Leviathan et al. and Chen et al.
-    (2023) for a drafter that is certain of its drafts.
+    The drafter is certain of its drafts, so this is rejection sampling (Leviathan et al. and Chen
+    et al., 2023): a draft x is kept with probability p(x), else the token has the distribution p
+    without x, renormalised. And it is the token that would have been drawn without drafts.
     """
     _adjust(rows, logits)
-    random_rows = [index for index, row in enumerate(rows) if row.params.temperature > 0]
     chosen: list[int] = logits.argmax(dim=-1).tolist()
-    accepted = [row.draft is not None and row.draft == chosen[i] for i, row in enumerate(rows)]
-    if not random_rows:
-        return chosen, accepted
-    picked = [rows[index] for index in random_rows]
-    probabilities = _probabilities(picked, logits[random_rows].float())
-    drawn = torch.from_numpy(np.stack([_uniforms(row) for row in picked]))
-    for position, (index, row) in enumerate(zip(random_rows, picked, strict=True)):
-        if row.draft is None:
-            continue
-        chance = float(probabilities[position, row.draft])
-        accepted[index] = float(drawn[position, 0]) < chance
-        if not accepted[index]:
-            probabilities[position, row.draft] = 0.0
-    cumulative = probabilities.double().cumsum(dim=-1)
-    total = cumulative[:, -1:]
-    tokens = torch.searchsorted(cumulative, drawn[:, 1:] * total, right=True).squeeze(1)
-    last = probabilities.shape[-1] - 1
-    for index, token in zip(random_rows, tokens.clamp_(max=last).tolist(), strict=True):
-        chosen[index] = token
-    return chosen, accepted
+    random_rows = [index for index, row in enumerate(rows) if row.params.temperature > 0]
+    if random_rows:
+        picked = [rows[index] for index in random_rows]
+        cumulative = _probabilities(picked, logits[random_rows].float()).double().cumsum(dim=-1)
+        drawn = torch.tensor([[_uniform(row)] for row in picked], dtype=torch.float64)
+        tokens = torch.searchsorted(cumulative, drawn * cumulative[:, -1:], right=True).squeeze(1)
+        for index, token in zip(random_rows, tokens.tolist(), strict=True):
+            chosen[index] = min(token, logits.shape[-1] - 1)
+    return chosen, [row.draft == token for row, token in zip(rows, chosen, strict=True)]
 
 
-def _uniforms(row: Row) -> np.ndarray:
-    """Two numbers in [0, 1): one to accept a draft, one to draw a token."""
-    key = np.array([row.state.seed, row.num_outputs], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key)).random(2)
+def _uniform(row: Row) -> float:
+    """A number in [0, 1) of the request's seed and the position alone."""
+    key = np.array([row.state.seed % 2**64, row.num_outputs], dtype=np.uint64)
+    return float(np.random.Generator(np.random.Philox(key=key)).random())
 
 
 def _adjust(rows: Sequence[Row], logits: torch.Tensor) -> None:
@@ -149,7 +138,7 @@ def _adjust(rows: Sequence[Row], logits: torch.Tensor) -> None:
         if params.presence_penalty or params.frequency_penalty:
             outputs = row.state.token_ids[row.state.num_prompt_tokens :] + row.drafts_before
             if outputs:
-                seen, counts = torch.tensor(outputs).unique(return_counts=True)
+                seen, counts = torch.unique(torch.tensor(outputs), return_counts=True)
                 minus = params.presence_penalty + params.frequency_penalty * counts
                 logits[index, seen] -= minus.to(logits.dtype)
 

@@ -178,6 +178,12 @@ class PagedCache:
         """Keys and values of every layer, each [num_blocks, block_size, kv_heads, head_dim]."""
         return [tensor for layer in sorted(self._layers) for tensor in self._layers[layer]]
 
+    def clear(self) -> None:
+        """Give the memory back."""
+        self.layout = None
+        self._layers.clear()
+        self._buffers.clear()
+
     def attend(
         self,
         layer: int,

@@ -7,9 +7,14 @@ at load, and `F.linear` stays where they are missing or differ.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import nn
 from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 
@@ -34,14 +39,14 @@ class PackedLinear(nn.Module):
 class FusedRMSNorm(nn.Module):
     """Root-mean-square norm in one call. Input and output [..., hidden]."""
 
-    def __init__(self, norm: nn.Module, epsilon: float) -> None:
+    def __init__(self, weight: nn.Parameter, epsilon: float) -> None:
         super().__init__()
-        self.weight = norm.weight
+        self.weight = weight
         self.epsilon = epsilon
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x / rms(x) * weight."""
-        return functional.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
+        return functional.rms_norm(x, list(self.weight.shape), self.weight, self.epsilon)
 
 
 def speed_up(model: nn.Module) -> int:
@@ -57,24 +62,28 @@ def speed_up(model: nn.Module) -> int:
 
 
 def _faster(module: nn.Module) -> nn.Module | None:
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, nn.Parameter):
+        return None
+    sample = torch.linspace(-1, 1, 3 * weight.shape[-1], dtype=weight.dtype).view(3, -1)
     if type(module) is nn.Linear:
-        sample = torch.linspace(-1, 1, 3 * module.in_features, dtype=module.weight.dtype)
-        return _agreeing(module, PackedLinear, sample.view(3, -1))
+        linear = module
+        return _agreeing(module, lambda: PackedLinear(linear), sample)
     epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if type(module).__name__.endswith("RMSNorm") and isinstance(epsilon, float):
-        weight = module.weight
-        sample = torch.linspace(-1, 1, 3 * weight.numel(), dtype=weight.dtype).view(3, -1)
-        return _agreeing(module, lambda norm: FusedRMSNorm(norm, epsilon), sample)
+        return _agreeing(module, lambda: FusedRMSNorm(weight, epsilon), sample)
     return None
 
 
-def _agreeing(module: nn.Module, build: object, sample: torch.Tensor) -> nn.Module | None:
+def _agreeing(
+    module: nn.Module, build: Callable[[], nn.Module], sample: torch.Tensor
+) -> nn.Module | None:
     """The faster module if it can be built here and gives the same on the sample."""
     tolerance = TOLERANCE.get(sample.dtype)
-    if tolerance is None or not callable(build):
+    if tolerance is None:
         return None
     try:
-        faster: nn.Module = build(module)
+        faster = build()
         got, expected = faster(sample), module(sample)
     except (RuntimeError, AttributeError, NotImplementedError):
         return None

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from attrs import define
 
-from framework import ModelError
+from framework import ModelError, SamplingParams
 from runners.common.batch import flatten
 from runners.common.state import RequestState, ScheduledRow
 from runners.torch_paged.attention import Options, PagedCache, lay_out
@@ -63,9 +64,9 @@ def load_model(directory: Path, dtype: str) -> PreTrainedModel:
     if dtype not in DTYPES:
         raise ModelError(f"dtype: got {dtype!r}, allowed: {', '.join(DTYPES)}")
     read_config(directory)
-    from transformers import AttentionInterface, AutoModelForCausalLM  # noqa: PLC0415
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
-    AttentionInterface.register(IMPLEMENTATION, _routed)
+    register()
     try:
         model = AutoModelForCausalLM.from_pretrained(
             directory, dtype=DTYPES[dtype], attn_implementation=IMPLEMENTATION
@@ -75,13 +76,20 @@ def load_model(directory: Path, dtype: str) -> PreTrainedModel:
     return accept(model)
 
 
+def register() -> None:
+    """Make IMPLEMENTATION known to transformers, without a mask function: no mask is built."""
+    from transformers import AttentionInterface  # noqa: PLC0415
+
+    AttentionInterface.register(IMPLEMENTATION, _routed)
+
+
 def accept(model: PreTrainedModel) -> PreTrainedModel:
     """Check an instance whose attention is IMPLEMENTATION and make it ready to run.
 
     Raises:
         ModelError: its attention cannot be routed, or differs from its own eager attention.
     """
-    model.eval().requires_grad_(False)
+    model.train(False).requires_grad_(False)
     refuse_unsafe(model)
     speed_up(model)
     _compare_with_eager(model)
@@ -105,7 +113,7 @@ def refuse_unsafe(model: PreTrainedModel) -> None:
         )
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     kinds = {
-        part.get("rope_type", part.get("type"))
+        str(part.get("rope_type", part.get("type")))
         for part in (rope, *rope.values())
         if isinstance(part, dict)
     }
@@ -117,11 +125,23 @@ def refuse_unsafe(model: PreTrainedModel) -> None:
         )
 
 
+@define(eq=False)
+class CachePlace:
+    """Where the attention modules of one model find the cache of the step that runs."""
+
+    cache: PagedCache
+
+
 def attach(model: PreTrainedModel, cache: PagedCache) -> None:
-    """Let every attention module find the cache."""
+    """Let the model's attention use this cache from now on."""
+    place: Any = getattr(model, "headway_place", None)
+    if place is not None:
+        place.cache = cache
+        return
+    place = CachePlace(cache)
     for module in model.modules():
-        if hasattr(module, "layer_idx"):
-            module.headway_cache = cache
+        if module is model or hasattr(module, "layer_idx"):
+            module.headway_place = place
 
 
 def _routed(
@@ -139,7 +159,7 @@ def _routed(
     options = Options(
         given.get("scaling"), given.get("sliding_window"), given.get("softcap"), given.get("s_aux")
     )
-    out = module.headway_cache.attend(module.layer_idx, q, k, v, options)
+    out = module.headway_place.cache.attend(module.layer_idx, q, k, v, options)
     return out.unsqueeze(0), None
 
 
@@ -151,9 +171,8 @@ def _compare_with_eager(model: PreTrainedModel) -> None:
     tokens = [(index * 7919 + 11) % vocabulary for index in range(length)]
     cache = PagedCache(length // size + 3, size, model.dtype)
     attach(model, cache)
-    state = RequestState(
-        "check", tokens, length, list(range(length // size + 1, 0, -1)), None, 0, 0
-    )  # type: ignore[arg-type]
+    blocks = list(range(length // size + 1, 0, -1))
+    state = RequestState("check", tokens, length, blocks, SamplingParams(), 0, 0)
     parts = []
     for start, end in ((0, split), (split, length)):
         batch = flatten([ScheduledRow(state, tokens[start:end], start, 0, True)], size)

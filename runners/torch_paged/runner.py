@@ -45,7 +45,6 @@ class TorchRunner:
         self.states = RequestStates(seed)
         self.cache = PagedCache(config.num_blocks, config.block_size, model.dtype)
         self._external: dict[bytes, list[torch.Tensor]] = {}
-        attach(model, self.cache)
 
     @classmethod
     def from_model(
@@ -88,7 +87,7 @@ class TorchRunner:
         return (eos,) if isinstance(eos, int) else tuple(eos)
 
     def fresh(self, config: SchedulerConfig) -> TorchRunner:
-        """A runner with the same weights and an empty cache."""
+        """A runner with the same weights and an empty cache; one of them may run at a time."""
         return TorchRunner(
             self.model, config, num_threads=torch.get_num_threads(), seed=self.states.seed
         )
@@ -109,13 +108,13 @@ class TorchRunner:
         return result
 
     def close(self) -> None:
-        """Let the cache go."""
+        """Let the cache go. Runners that share the model go on."""
         self._external.clear()
-        self.cache = PagedCache(1, 1, self.model.dtype)
-        attach(self.model, self.cache)
+        self.cache.clear()
 
     def _forward(self, batch: FlatBatch) -> torch.Tensor:
         """[L, V] logits of the rows that are needed."""
+        attach(self.model, self.cache)
         self.cache.layout = lay_out(batch, self.config.block_size)
         needed = batch.logits_rows
         if not len(needed):
