@@ -67,12 +67,23 @@ def load_model(directory: Path, dtype: str) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
     register()
+    found: Any
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=DTYPES[dtype], attn_implementation=IMPLEMENTATION
+        found = AutoModelForCausalLM.from_pretrained(
+            directory,
+            dtype=DTYPES[dtype],
+            attn_implementation=IMPLEMENTATION,
+            output_loading_info=True,
         )
-    except (ValueError, KeyError, OSError, RuntimeError) as error:
+    except Exception as error:  # whatever transformers and its readers raise
         raise ModelError(f"model {str(directory)!r} cannot be loaded: {error}") from error
+    model, loaded = found
+    missing = sorted(loaded["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"model {str(directory)!r} cannot be loaded: {len(missing)} of its tensors are in no "
+            f"weight file, the first is {missing[0]!r}"
+        )
     return accept(model)
 
 
