@@ -123,7 +123,7 @@ def _num_drafts(books: Books, plan: StepPlan) -> dict[str, int]:
 
 def _check_stall(books: Books, plan: StepPlan) -> None:
     """Raise at the second step in a row in which nothing moved and nothing will."""
-    moved = plan.requests or plan.preempted or plan.num_loads_begun or plan.num_rejected
+    moved = plan.requests or plan.lost or plan.num_loads_begun or plan.num_rejected
     if moved or not books.requests or books.awaits_event(plan):
         books.num_empty_steps = 0
         return

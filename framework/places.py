@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def take_place(books: Books, victim: Request, plan: StepPlan, *, displaced: bool) -> None:
     """The victim loses its place: its part of the plan, its slot, and mostly its blocks."""
-    hooks = books.hooks
+    hooks, was_paused = books.hooks, victim.status is Status.PAUSED
     answer = hooks.preempt_mode(victim, displaced, plan.view)
     mode = answers.mode(hooks, answer, displaced=displaced, request=victim)
     if mode is PreemptMode.SWAP:
@@ -28,7 +28,8 @@ def take_place(books: Books, victim: Request, plan: StepPlan, *, displaced: bool
     victim.num_once_computed = max(victim.num_once_computed, lost)
     _leave_slot(books, victim, mode)
     plan.lost.add(victim)
-    plan.preempted.append(victim.request_id)
+    if not was_paused:
+        plan.preempted.append(victim.request_id)
     victim.num_preemptions += 1
     books.counters.num_preemptions += 1
     books.counters.num_displacements += displaced
@@ -86,6 +87,7 @@ def drop(books: Books, plan: StepPlan) -> None:
             if blocks is not None:
                 books.hooks.withdraw(request, blocks)
         else:
+            request.num_computed_tokens = admission.hit.num_local_tokens  # nothing was loaded
             books.hooks.release(request)
             request.num_slots = UNLIMITED if books.kv is None else 0
         _restore_waiter(books, request, plan)

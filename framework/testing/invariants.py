@@ -120,14 +120,14 @@ class Invariants:
             if not count:
                 del self._num_live[name]
         live, counted = set(self.scheduler.requests), self.scheduler.counters.finished
-        _expect(
-            live == set(self._num_live),
-            f"unfinished are {sorted(live)}, arrived and not ended {sorted(self._num_live)}",
-        )
-        _expect(
-            counted == self._num_finished,
-            f"the counters tell of {dict(counted)}, the events of {dict(self._num_finished)}",
-        )
+        if live != self._num_live.keys():
+            raise InvariantError(
+                f"unfinished are {sorted(live)}, arrived and not ended {sorted(self._num_live)}"
+            )
+        if counted != self._num_finished:
+            raise InvariantError(
+                f"the counters tell of {dict(counted)}, the events of {dict(self._num_finished)}"
+            )
 
     def _new_events(self) -> list[Event]:
         new: list[Event] = []
@@ -144,24 +144,32 @@ class Invariants:
         running, waiting = list(scheduler.running), scheduler.waiting_requests()
         most = scheduler.config.max_num_seqs
         _expect(len(running) <= most, f"{len(running)} requests run, max_num_seqs is {most}")
-        places = Counter(request.request_id for request in (*running, *waiting))
-        _expect(
-            places == Counter(list(scheduler.requests)),
-            f"running and waiting are {dict(places)}, unfinished {sorted(scheduler.requests)}",
-        )
+        places = sorted(request.request_id for request in (*running, *waiting))
+        if places != sorted(scheduler.requests):
+            raise InvariantError(
+                f"running and waiting are {places}, unfinished {sorted(scheduler.requests)}"
+            )
         for request in running:
-            _expect(request.status is Status.RUNNING, f"{request!r} stands among the running")
+            if request.status is not Status.RUNNING:
+                raise InvariantError(f"{request!r} stands among the running")
         for request in waiting:
-            _expect(request.status in WAITING, f"{request!r} stands among the waiting")
+            if request.status not in WAITING:
+                raise InvariantError(f"{request!r} stands among the waiting")
         for request in scheduler.requests.values():
-            extra = request.num_output_placeholders + len(request.spec_token_ids)
-            agree = request.num_known_tokens == request.num_tokens + extra
-            _expect(agree, f"{request!r}: tokens, placeholders and drafts are not the known ones")
-            in_flight = scheduler.num_steps_in_flight or not request.num_output_placeholders
-            _expect(bool(in_flight), f"{request!r}: it has placeholders, and no step is in flight")
-            most = UNLIMITED if scheduler.num_steps_in_flight else request.num_known_tokens
-            in_range = 0 <= request.num_computed_tokens <= most  # drafts in flight may be rejected
-            _expect(in_range, f"{request!r}: its computed tokens are out of range")
+            self._check_counts(request, in_flight=bool(scheduler.num_steps_in_flight))
+
+    def _check_counts(self, request: Request, *, in_flight: bool) -> None:
+        extra = request.num_output_placeholders + len(request.spec_token_ids)
+        wrong = ""
+        if request.num_known_tokens != request.num_tokens + extra:
+            wrong = "tokens, placeholders and drafts are not the known ones"
+        elif request.num_output_placeholders and not in_flight:
+            wrong = "it has placeholders, and no step is in flight"
+        most = UNLIMITED if in_flight else request.num_known_tokens  # drafts may be rejected yet
+        if not 0 <= request.num_computed_tokens <= most:
+            wrong = "its computed tokens are out of range"
+        if wrong:
+            raise InvariantError(f"{request!r}: {wrong}")
 
     def _check_blocks(self) -> None:
         """Whoever is live or has just ended may hold blocks; nobody else does."""

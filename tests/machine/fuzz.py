@@ -23,7 +23,7 @@ from tests.machine.settings import Settings
 from tests.machine.wishes import Wish
 from tests.machine.world import MOST_LIVE, World
 
-CHUNK: Final = 25
+CHUNK: Final = 10
 """Episodes of one piece of work."""
 ENOUGH: Final = 20
 """Failures after which it is no use to go on."""
@@ -41,7 +41,7 @@ def run_episode(seed: int, episode: int) -> int:
     """Run one; returns its number of steps."""
     random = Random(f"{seed}/{episode}")
     world = World(Settings.drawn(random))
-    for _ in range(random.choice((10, 40, 120))):
+    for _ in range(random.choice((30, 200, 800))):
         draw = random.random()
         if draw < 0.25 and len(world.scheduler.requests) < MOST_LIVE:
             world.add(Wish.drawn(random))

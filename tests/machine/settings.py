@@ -8,13 +8,26 @@ import attrs
 from attrs import frozen
 
 from framework import SchedulerConfig
+from plugins.chunked_prefill import ChunkedPrefill
+from plugins.fcfs import Fcfs
+from plugins.kv_blocks import KvBlocks
+from plugins.kv_offload import KvOffload
+from plugins.priority import Priority
+from plugins.spec_decode import SpecDecode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
+
+POLICIES: Final[dict[str, Callable[[], object]]] = {
+    "fcfs": Fcfs,
+    "priority": Priority,
+    "displacing": lambda: Priority(displace=True),
+}
 
 CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "seed": tuple(range(1000)),
-    "policy": ("fcfs", "priority", "priority(displace=True)"),
+    "policy": tuple(POLICIES),
     "meddling": ("none", "pause", "sit_out", "gate", "fail", "all"),
     "offload": ("none", "none", "sync", "async"),
     "capacity": (1000, 2, 6),
@@ -97,22 +110,28 @@ class Settings:
         )
 
     @property
-    def stack(self) -> list[str]:
-        """The plugins below the meddler."""
-        kv_blocks = (
-            f"kv_blocks(enable_prefix_caching={self.caching}, reserve_full_prompt={self.reserve}, "
-            f"watermark={self.watermark}, num_lookahead_tokens={self.lookahead}, "
-            f"zero_new_blocks={self.zero})"
-        )
-        chunked_prefill = (
-            f"chunked_prefill(split={self.split}, cap={self.cap if self.split else None}, "
-            f"fair_share={self.fair_share}, lone_exempt={self.lone_exempt})"
-        )
-        stack = [kv_blocks, chunked_prefill, self.policy]
+    def stack(self) -> list[object]:
+        """The plugins below the meddlers."""
+        stack: list[object] = [
+            KvBlocks(
+                enable_prefix_caching=self.caching,
+                reserve_full_prompt=self.reserve,
+                watermark=self.watermark,
+                num_lookahead_tokens=self.lookahead,
+                zero_new_blocks=self.zero,
+            ),
+            ChunkedPrefill(
+                split=self.split,
+                cap=self.cap if self.split else None,
+                fair_share=self.fair_share,
+                lone_exempt=self.lone_exempt,
+            ),
+            POLICIES[self.policy](),
+        ]
         if self.drafts != "none":
-            stack.append(f"spec_decode(method={self.drafts!r}, pad={self.pad})")
+            stack.append(SpecDecode(method=self.drafts, pad=self.pad))
         if self.offload != "none":
-            stack.append(f"kv_offload(load={self.offload!r}, capacity={self.capacity})")
+            stack.append(KvOffload(load=self.offload, capacity=self.capacity))
         return stack
 
     def __str__(self) -> str:
