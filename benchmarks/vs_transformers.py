@@ -1,8 +1,10 @@
 """The torch runner against transformers' continuous batching: same model, requests and threads.
 
-Each side runs in a process of its own, in turn, after a warm-up; loading is left out. Greedy, end of
-sequence ignored. Prints and writes tokens per second of both, their ratio, and how many requests
-have equal tokens. Exit status 1 below --accept or with differing tokens in float32.
+Each side runs in a process of its own, in turn, after a warm-up; loading is left out. Greedy, end
+of sequence ignored. Prints and writes tokens per second of both, their ratio, and how many
+requests have equal tokens.
+
+Exit status: 0 = passed, 1 = a ratio below --accept, or differing tokens in float32, 2 = bad input.
 """
 
 from __future__ import annotations
@@ -85,6 +87,8 @@ def peer(requests: list[dict[str, Any]], model: str, dtype: str, threads: int) -
                 names[added] = str(item["id"])
             while len(tokens) < len(items):
                 result = manager.get_result(timeout=5)
+                if result is None and not manager.is_running():
+                    raise RuntimeError("continuous batching ended before its requests did")
                 if result is not None and result.is_finished():
                     tokens[names[result.request_id]] = list(result.generated_tokens)
         return tokens
@@ -108,56 +112,92 @@ def in_process(side: str, options: argparse.Namespace) -> dict[str, Any]:
     command += ["--threads", str(options.threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{side} failed:\n{done.stderr[-2000:]}")
+        raise SystemExit(f"{side} ended with status {done.returncode}:\n{done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def main() -> int:
-    """Compare, print, write."""
+def read_workload(path: Path) -> list[dict[str, Any]]:
+    """The requests of a workload file.
+
+    Raises:
+        ValueError: the file holds none, or one of them lacks a field.
+    """
+    try:
+        requests: list[dict[str, Any]] = json.loads(path.read_text())["requests"]
+        for item in requests:
+            _ = item["id"], item["prompt_token_ids"], item["max_tokens"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no workload: {error!r}") from error
+    if not requests:
+        raise ValueError(f"{path} has no requests")
+    return requests
+
+
+def parsed() -> argparse.Namespace:
+    """The command line; `requests` is what --workload holds."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workload", type=Path, default=WORKLOAD)
+    parser.add_argument("--workload", type=Path, default=WORKLOAD, metavar="FILE")
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=1, help="runs of each side, in turn")
     parser.add_argument("--accept", type=float, default=3.0, help="lowest ratio that passes")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--side", choices=["ours", "peer"], help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if not options.workload.is_file():
-        parser.error(f"--workload: {options.workload} is not a file")
-    requests = json.loads(options.workload.read_text())["requests"]
+    for name in ("threads", "repeats"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name}: got {getattr(options, name)}, allowed: at least 1")
+    if options.json and not options.json.absolute().parent.is_dir():
+        parser.error(f"--json: {options.json.parent} is not a directory")
+    try:
+        options.requests = read_workload(options.workload)
+    except ValueError as error:
+        parser.error(f"--workload: {error}")
+    return options
+
+
+def main() -> int:
+    """Compare, print, write."""
+    options = parsed()
     if options.side:
         side = ours if options.side == "ours" else peer
-        print(json.dumps(side(requests, options.model, options.dtype, options.threads)))
+        print(json.dumps(side(options.requests, options.model, options.dtype, options.threads)))
         return 0
     runs: dict[str, list[dict[str, Any]]] = {"ours": [], "peer": []}
     for repeat in range(options.repeats):
-        for side in ("ours", "peer"):
-            runs[side].append(in_process(side, options))
-            print(f"run {repeat + 1} {side}: {runs[side][-1]['seconds']:.1f} s", file=sys.stderr)
+        for side, results in runs.items():
+            begun = f"run {repeat + 1} of {options.repeats}, {side}:"
+            print(begun, "...", file=sys.stderr, flush=True)
+            results.append(in_process(side, options))
+            print(begun, f"{results[-1]['seconds']:.1f} s", file=sys.stderr, flush=True)
     return report(runs, options)
 
 
 def report(runs: dict[str, list[dict[str, Any]]], options: argparse.Namespace) -> int:
     """Figures, the headline, and whether they pass."""
-    first = {side: results[0]["tokens"] for side, results in runs.items()}
-    num_tokens = sum(map(len, first["ours"].values()))
-    speed = {
-        side: num_tokens / statistics.median(run["seconds"] for run in results)
-        for side, results in runs.items()
-    }
-    same = sum(first["peer"].get(name) == tokens for name, tokens in first["ours"].items())
+    num_tokens = sum(item["max_tokens"] for item in options.requests)
+    seconds = {side: [run["seconds"] for run in results] for side, results in runs.items()}
+    speed = {side: num_tokens / statistics.median(taken) for side, taken in seconds.items()}
+    ratio = speed["ours"] / speed["peer"]
+    reference = runs["peer"][0]["tokens"]
+    same = sum(
+        all(run["tokens"].get(name) == tokens for results in runs.values() for run in results)
+        for name, tokens in reference.items()
+    )
     figures = {
         "ours_tok_s": round(speed["ours"], 1),
         "peer_tok_s": round(speed["peer"], 1),
-        "ratio": round(speed["ours"] / speed["peer"], 2),
+        "ratio": round(ratio, 2),
         "same": same,
-        "requests": len(first["ours"]),
+        "requests": len(options.requests),
         "dtype": options.dtype,
+        "threads": options.threads,
+        "ours_s": [round(taken, 2) for taken in seconds["ours"]],
+        "peer_s": [round(taken, 2) for taken in seconds["peer"]],
     }
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
@@ -165,8 +205,8 @@ def report(runs: dict[str, list[dict[str, Any]]], options: argparse.Namespace) -
         f"ours {figures['ours_tok_s']} tok/s, transformers {figures['peer_tok_s']} tok/s, "
         f"ratio {figures['ratio']}, same {same} of {figures['requests']}"
     )
-    wrong = options.dtype == "float32" and same < figures["requests"]
-    return int(wrong or figures["ratio"] < options.accept)
+    wrong = options.dtype == "float32" and same < len(options.requests)
+    return int(wrong or ratio < options.accept)
 
 
 if __name__ == "__main__":
