@@ -2,7 +2,7 @@
 
 Which block bears which number is the pool's own affair, so block ids compare under one bijection
 for the whole run. It grows as blocks appear: in tables, in the free queue, in calls to external
-KV. A block that would need two partners is a difference.
+KV. A block that would need two partners, or one that the pool has not, is a difference.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def compare(recording: Mapping[str, Any]) -> Difference | None:
     """
     name, recorded = recording["name"], recording["steps"]
     replay = Replay(recording)
-    comparison = Comparison(recording["request_state_fields"])
+    usable = range(1, recording["config"]["num_blocks"])  # block 0 is reserved
+    comparison = Comparison(recording["request_state_fields"], usable)
     try:
         for ours in replay:
             if replay.step >= len(recorded):
@@ -88,8 +89,9 @@ def compare(recording: Mapping[str, Any]) -> Difference | None:
 class Comparison:
     """Finds mismatches in the steps of one run; keeps the bijection of its blocks."""
 
-    def __init__(self, state_fields: Sequence[str]) -> None:
+    def __init__(self, state_fields: Sequence[str], usable: range) -> None:
         self._state_fields = state_fields
+        self._usable = usable
         self._recorded_of: dict[int, int] = {}
         self._ours_of: dict[int, int] = {}
         self._special = (
@@ -132,12 +134,17 @@ class Comparison:
                 return mismatch
         return None
 
-    def _find_in_blocks(
-        self, field: str, ours: Sequence[int], recorded: Sequence[int]
-    ) -> Mismatch | None:
+    def _is_block(self, value: Any) -> bool:
+        return type(value) is int and value in self._usable
+
+    def _find_in_blocks(self, field: str, ours: Sequence[int], recorded: Any) -> Mismatch | None:
+        if not isinstance(recorded, list):
+            return Mismatch(field, ours, recorded)
         if len(ours) != len(recorded):
             return Mismatch(f"{field} (how many)", len(ours), len(recorded))
         for index, (block, partner) in enumerate(zip(ours, recorded, strict=True)):
+            if not self._is_block(partner):
+                return Mismatch(f"{field}[{index}]", f"block {block}", partner)
             expected = self._recorded_of.setdefault(block, partner)
             taken_by = self._ours_of.setdefault(partner, block)
             if expected != partner or taken_by != block:
@@ -145,19 +152,19 @@ class Comparison:
                 return Mismatch(f"{field}[{index}]", told, f"block {partner} (ours: {taken_by})")
         return None
 
-    def _find_in_set(
-        self, field: str, ours: Sequence[int], recorded: Sequence[int]
-    ) -> Mismatch | None:
+    def _find_in_set(self, field: str, ours: Sequence[int], recorded: Any) -> Mismatch | None:
         """Blocks that never stood in a table or in the queue have no partner, and differ."""
+        if not isinstance(recorded, list) or not all(map(self._is_block, recorded)):
+            return Mismatch(field, ours, recorded)
         as_recorded = {self._recorded_of.get(block, f"our block {block}") for block in ours}
-        if as_recorded == set(recorded):
+        if len(ours) == len(recorded) and as_recorded == set(recorded):
             return None
         return Mismatch(field, sorted(as_recorded, key=str), sorted(recorded, key=str))
 
-    def _find_in_call(
-        self, field: str, ours: Sequence[Any], recorded: Sequence[Any]
-    ) -> Mismatch | None:
+    def _find_in_call(self, field: str, ours: Sequence[Any], recorded: Any) -> Mismatch | None:
         """A look-up, or ["allocated" or "finished", id, block ids, one more value]."""
+        if not isinstance(recorded, list):
+            return Mismatch(field, ours, recorded)
         if ours[:2] != recorded[:2] or ours[3:] != recorded[3:]:
             return Mismatch(field, ours, recorded)
         if recorded[0] == "lookup":

@@ -32,14 +32,23 @@ TYPES: Final = {
     "steps": list,
     "scenario": dict,
 }
-REQUEST_KEYS: Final = (
-    "id",
-    "arrive_step",
-    "arrival_time",
-    "prompt_token_ids",
-    "output_token_ids",
-    "max_tokens",
-)
+REQUEST_TYPES: Final = {
+    "id": str,
+    "arrive_step": int,
+    "arrival_time": float,
+    "prompt_token_ids": list,
+    "output_token_ids": list,
+    "max_tokens": int,
+}
+OPTIONAL_TYPES: Final = {
+    "abort_at_step": int,
+    "stop_token_ids": list,
+    "priority": int,
+    "accept_counts": list,
+    "draft_lens": list,
+    "remote": dict,
+}
+"""What a request may have besides; null stands for nothing."""
 
 
 class RecordingError(ConfigError):
@@ -73,24 +82,45 @@ def read_recording(path: Path) -> dict[str, Any]:
 
 def _check_parts(path: str, recording: Mapping[str, Any]) -> None:
     """Everything that a replay reads is there; what the steps hold is for the comparison."""
-    _require(path, recording, TYPES)
-    for key, expected in TYPES.items():
-        if not isinstance(recording[key], expected):
-            got = type(recording[key]).__name__
-            raise RecordingError(f"{path}: {key}: got {got}, allowed: {expected.__name__}")
+    _check_types(path, recording, TYPES)
     _require(f"{path}: config", recording["config"], CONFIG_KEYS)
-    _require(f"{path}: scenario", recording["scenario"], ("requests",))
+    _check_types(f"{path}: scenario", recording["scenario"], {"requests": list})
     for index, request in enumerate(recording["scenario"]["requests"]):
-        _require(f"{path}: scenario.requests[{index}]", request, REQUEST_KEYS)
-    unknown = [name for name in recording["request_state_fields"] if not hasattr(Request, name)]
-    if unknown:
-        raise RecordingError(f"{path}: request_state_fields: a request has no {unknown[0]!r}")
+        _check_request(f"{path}: scenario.requests[{index}]", request)
+    for name in recording["request_state_fields"]:
+        if not isinstance(name, str) or not hasattr(Request, name):
+            raise RecordingError(f"{path}: request_state_fields: a request has no {name!r}")
+
+
+def _check_request(where: str, request: Any) -> None:
+    if not isinstance(request, dict):
+        raise RecordingError(f"{where}: got {type(request).__name__}, allowed: dict")
+    _check_types(where, request, REQUEST_TYPES)
+    _check_types(where, request, OPTIONAL_TYPES, optional=True)
+    for key, values in request.items():
+        if isinstance(values, list) and not all(type(value) is int for value in values):
+            raise RecordingError(f"{where}: {key}: got {values!r}, allowed: a list of int")
+    if not request["output_token_ids"]:
+        raise RecordingError(f"{where}: output_token_ids: got [], allowed: one token or more")
 
 
 def _require(where: str, mapping: Mapping[str, Any], keys: Iterable[str]) -> None:
     missing = [key for key in keys if key not in mapping]
     if missing:
         raise RecordingError(f"{where}: lacks {', '.join(missing)}")
+
+
+def _check_types(
+    where: str, mapping: Mapping[str, Any], types: Mapping[str, type], *, optional: bool = False
+) -> None:
+    if not optional:
+        _require(where, mapping, types)
+    for key, expected in types.items():
+        value = mapping.get(key)
+        fits = isinstance(value, (int, float) if expected is float else expected)
+        if not (fits or (optional and value is None)):
+            got = type(value).__name__
+            raise RecordingError(f"{where}: {key}: got {got}, allowed: {expected.__name__}")
 
 
 def recordings_in(directory: Path) -> list[Path]:

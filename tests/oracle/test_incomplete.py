@@ -59,6 +59,76 @@ def test_a_missing_part_is_named(
         list(check_directory(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("id", ["a"], "id: got list, allowed: str"),
+        ("arrive_step", None, "arrive_step: got NoneType, allowed: int"),
+        ("arrival_time", "x", "arrival_time: got str, allowed: float"),
+        ("prompt_token_ids", None, "prompt_token_ids: got NoneType, allowed: list"),
+        ("output_token_ids", [1, "x"], r"output_token_ids: got \[1, 'x'\], allowed: a list of int"),
+        ("output_token_ids", [], "output_token_ids: got .., allowed: one token or more"),
+        ("accept_counts", 2, "accept_counts: got int, allowed: list"),
+        ("remote", [], "remote: got list, allowed: dict"),
+    ],
+)
+def test_a_value_that_no_request_can_have_is_named(
+    tmp_path: Path, recording: dict[str, Any], key: str, value: object, sentence: str
+) -> None:
+    recording["scenario"]["requests"][1][key] = value
+    write(tmp_path / "x.json.gz", recording)
+    where = r"x\.json\.gz: scenario\.requests\[1\]: "
+    with pytest.raises(RecordingError, match=where + sentence):
+        list(check_directory(tmp_path))
+
+
+def test_a_request_that_is_no_mapping_is_named(tmp_path: Path, recording: dict[str, Any]) -> None:
+    recording["scenario"]["requests"][1] = None
+    write(tmp_path / "x.json.gz", recording)
+    with pytest.raises(RecordingError, match=r"requests\[1\]: got NoneType, allowed: dict"):
+        list(check_directory(tmp_path))
+
+
+@pytest.mark.parametrize("block", [-7, 0, 9, "8", [8], None])
+def test_a_block_that_the_pool_has_not_is_a_difference(
+    recording: dict[str, Any], block: object
+) -> None:
+    assert recording["config"]["num_blocks"] == 9
+    recording["steps"][7]["schedule"]["cached"][0]["new_block_ids"] = [block]
+    field = "schedule.cached[0].new_block_ids[0]"
+    assert compare(recording) == Difference("kv_preempt_tail", 7, field, "block 8", block)
+
+
+@pytest.mark.parametrize("blocks", [None, {}, 5])
+def test_blocks_that_are_no_list_are_a_difference(
+    recording: dict[str, Any], blocks: object
+) -> None:
+    recording["steps"][7]["schedule"]["cached"][0]["new_block_ids"] = blocks
+    field = "schedule.cached[0].new_block_ids"
+    assert compare(recording) == Difference("kv_preempt_tail", 7, field, [8], blocks)
+
+
+@pytest.mark.parametrize("change", [None, {}, "twice"])
+def test_a_set_of_blocks_has_each_once(change: object) -> None:
+    recording = read_recording(GOLDEN / "mix_cache_thrash.json.gz")
+    state = next(
+        step["after_update"]
+        for step in recording["steps"]
+        if step["after_update"]["reusable_blocks"]
+    )
+    blocks = state["reusable_blocks"]
+    state["reusable_blocks"] = [*blocks, blocks[-1]] if change == "twice" else change
+    difference = compare(recording)
+    assert difference is not None
+    assert difference.field == "after_update.reusable_blocks"
+
+
+def test_a_call_that_is_no_list_is_a_difference() -> None:
+    recording = read_recording(GOLDEN / "conn_sync.json.gz")
+    whole, recording["steps"][0]["connector"][0] = recording["steps"][0]["connector"][0], None
+    assert compare(recording) == Difference("conn_sync", 0, "connector[0]", whole, None)
+
+
 def test_steps_beyond_ours_are_a_difference(recording: dict[str, Any]) -> None:
     recording["steps"].append({"step": 18, "idle": True})
     assert compare(recording) == Difference("kv_preempt_tail", 18, "num_steps", 18, 19)
