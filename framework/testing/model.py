@@ -153,6 +153,11 @@ class TokenRunner:
             salt = None if self.salt is None else self.salt(new.request_id)
             self._rows[new.request_id] = _new_row(new, salt)
         cached = output.scheduled_cached_reqs
+        for name in (*cached.req_ids, *output.num_scheduled_tokens):
+            if name not in self._rows:
+                raise RunnerError(
+                    f"step {output.step}: {name!r} is to run, but the runner was never told of it"
+                )
         for name in cached.resumed_req_ids:
             row = self._rows[name]
             row.tokens = list(cached.all_token_ids[name])
