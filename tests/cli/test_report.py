@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from framework.cli.report import progress, rate, share, show_table, write_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_json_files_are_readable_by_others(tmp_path: Path) -> None:
+    write_json(tmp_path / "out.json", {})
+    assert (tmp_path / "out.json").stat().st_mode & stat.S_IRUSR
+    (tmp_path / "plain").write_text("")
+    assert (tmp_path / "out.json").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_without_a_path_nothing_is_written(tmp_path: Path) -> None:
+    write_json(None, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_a_dash() -> None:
+    assert (share(0, 0), rate(None)) == ("-", "-")
+    assert (share(1, 4), rate(2.04)) == ("25%", "2.0")
+
+
+def test_a_table_takes_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table("title", ("policy", "count"), [("mine[red]", "1")], numbers=True)
+    assert "mine[red]" in capsys.readouterr().out
+
+
+def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("things", 2) as advance:
+        advance(1)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
