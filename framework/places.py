@@ -71,6 +71,19 @@ def _withdraw(books: Books, victim: Request, plan: StepPlan, mode: PreemptMode) 
         books.hooks.withdraw(victim, blocks)
 
 
+def unload(books: Books, request: Request) -> None:
+    """A landed load gives its blocks back; the request waits as if it had not begun."""
+    books.hooks.release(request)
+    books.holders.take(request)
+    books.landed.remove(request)
+    request.status = Status.PREEMPTED if request.num_preemptions else Status.WAITING
+    request.num_computed_tokens = 0
+    request.num_slots = UNLIMITED if books.kv is None else 0
+    books.note("unloaded", request)
+    books.waiting.enter(request)
+    books.waiting.set_aside(request)
+
+
 def drop(books: Books, plan: StepPlan) -> None:
     """A plugin failed: undo the plan. Victims stay victims, loads that began go on."""
     for request in reversed(plan.requests):

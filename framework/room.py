@@ -87,6 +87,8 @@ def find_blocks(
             plan.memory_refused = True
         if places.release_held(books):
             continue
+        if hit is not None and _unload(books, request, plan):
+            continue
         candidates = books.paused or (books.running if hit is None else [])
         if not candidates or not _make_room(books, request, list(candidates), plan):
             return None
@@ -100,6 +102,19 @@ def find_encoder_room(books: Books, request: Request, plan: StepPlan) -> None:
     inputs = books.hooks.allocate_encoder(request, num_tokens, plan.view)
     if inputs:
         plan.encoder_inputs[request.request_id] = inputs
+
+
+def _unload(books: Books, request: Request, plan: StepPlan) -> bool:
+    """Landed loads must not wait for one another's blocks: where nobody else will give any back,
+    the last of them does."""
+    others_give = books.running or books.paused or books.held or books.aborted_loads
+    if others_give or plan.requests or len(books.holders) > len(books.landed):
+        return False
+    others = [one for one in books.holders if one is not request]
+    if not others:
+        return False
+    places.unload(books, others[-1])
+    return True
 
 
 def _make_room(books: Books, request: Request, candidates: list[Request], plan: StepPlan) -> bool:

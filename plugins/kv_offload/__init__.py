@@ -92,7 +92,8 @@ class KvOffload:
         last = hit.num_tokens // self._block_size
         names = self._names(request, last)
         for name in names[first:last]:
-            self._stored.move_to_end(name)
+            if name in self._stored:  # else dropped in this step, after the load
+                self._stored.move_to_end(name)
         self._loads[request] = [(names[index], block_ids[index]) for index in range(first, last)]
 
     @hookimpl

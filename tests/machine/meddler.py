@@ -119,13 +119,15 @@ class Saboteur(Meddler):
     """Raises at random, from every hook that others may implement beside it."""
 
     name = "saboteur"
-    failed_hook: str | None = None
-    """The hook that raised last; whoever has seen the error sets it to None."""
+
+    def __init__(self) -> None:
+        self.failed: set[str] = set()
+        """The hooks that raised; whoever has seen an error empties it."""
 
     def fail(self, hook: str) -> None:
         """Raise now and then."""
         if self.acts(0.004):
-            self.failed_hook = hook
+            self.failed.add(hook)
             raise SabotageError("at random")
 
 
