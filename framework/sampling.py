@@ -44,6 +44,11 @@ def _token_ids(_: object, attribute: attrs.Attribute[Any], value: tuple[Any, ...
         raise bad_field(attribute.name, value, "token ids (ints of at least 0)")
 
 
+def _a_bool(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if type(value) is not bool:
+        raise bad_field(attribute.name, value, "True or False")
+
+
 @frozen(kw_only=True)
 class SamplingParams:
     """How to sample and when to stop (vLLM's names and meanings).
@@ -93,7 +98,7 @@ class SamplingParams:
     )
     stop: tuple[str, ...] = field(default=(), converter=_as_strings, validator=_strings)
     stop_token_ids: tuple[int, ...] = field(default=(), converter=tuple, validator=_token_ids)
-    ignore_eos: bool = False
+    ignore_eos: bool = field(default=False, validator=_a_bool)
 
     def __attrs_post_init__(self) -> None:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import attrs
 import click
 from attrs import evolve, frozen
 
+from framework.cli.app import INTERRUPTED
 from framework.cli.options import (
     Limits,
     Loading,
@@ -26,7 +28,6 @@ from framework.engine.llm import DEFAULT_NUM_DRAFTS, proposes_drafts
 from framework.engine.models import limits_for, load_model, resolve_model
 from framework.engine.playback import Outcome, Playback, check_prompts, same_outputs, warm_up
 from framework.engine.promptfile import make_sampling_params, read_prompts
-from framework.errors import HeadwayError
 from framework.stack import build_manager, complete_stack, parse_stack
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from framework.engine.prompts import Prompt
     from framework.loading import Spec
 
-INTERRUPTED = 130
+log = logging.getLogger("headway.compare")
 
 
 @click.command(
@@ -79,10 +80,10 @@ def command(policies: tuple[str, ...], file: Path, json_path: Path | None, **opt
     data = _report(outcomes, loading, model, prompts, None if stopped_by is None else len(runs))
     write_json(json_path, data)
     headline(data["headline"])
-    if isinstance(stopped_by, HeadwayError):
-        raise stopped_by
-    if stopped_by is not None:
+    if isinstance(stopped_by, KeyboardInterrupt):
         return INTERRUPTED
+    if stopped_by is not None:
+        raise stopped_by
     return int(any(each.error for outcome in outcomes for each in outcome.completions))
 
 
@@ -137,6 +138,7 @@ def _play(
     try:
         warm_up(model.under(runs[0].config), runs[0].stack, prompts[0])
         for run in runs:
+            log.info("policy %s: stack %s", run.policy, "+".join(map(str, run.stack)))
             with Front(model.under(run.config), run.stack) as front:
                 playback = Playback(run.policy, front, prompts)
                 try:
@@ -145,7 +147,7 @@ def _play(
                 finally:
                     outcomes.append(playback.outcome())
                 front.drain()
-    except (KeyboardInterrupt, HeadwayError) as stopped_by:
+    except (KeyboardInterrupt, Exception) as stopped_by:  # raised again once the table is shown
         return stopped_by
     return None
 

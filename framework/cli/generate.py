@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from framework.cli.app import INTERRUPTED
 from framework.cli.options import (
     Limits,
     Loading,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from framework.engine.completion import Completion, LiveRequest
     from framework.sampling import SamplingParams
-
-INTERRUPTED = 130
 
 
 @click.command(

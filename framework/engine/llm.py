@@ -10,7 +10,7 @@ from framework.engine.models import limits_for, load_model, resolve_model
 from framework.engine.prompts import Prompt
 from framework.errors import RequestError
 from framework.sampling import SamplingParams
-from framework.stack import complete_stack, implemented_hooks, load_plugin
+from framework.stack import build_manager, complete_stack, implemented_hooks, load_plugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +76,7 @@ class LLM:
         seed: int = 0,
     ) -> None:
         stack = complete_stack(plugins)
+        build_manager(stack)  # a bad stack is told before the model is loaded
         if num_spec_tokens is None:
             num_spec_tokens = DEFAULT_NUM_DRAFTS if proposes_drafts(stack) else 0
         directory = resolve_model(model)

@@ -54,6 +54,7 @@ def test_separators_of_other_kinds_do_not_end_a_line(tmp_path: Path) -> None:
         ('{"prompt": "a", "id": "one"}', "'one' is taken by line 1"),
         ('{"prompt": "a", "max_tokens": 0}', "max_tokens: got 0"),
         ('{"prompt": "a", "temperature": -1}', "temperature: got -1"),
+        ('{"prompt": "a", "ignore_eos": "no"}', "ignore_eos: got 'no'"),
         ('{"prompt": "a", "stop": 5}', "sampling fields"),
         ('{"prompt": "a", "arrival_s": "soon"}', "arrival_s: got 'soon'"),
         ('{"messages": [{"role": "user"}]}', "role and content"),
