@@ -43,6 +43,7 @@ class Invariants:
         hooks = {hook for _, plugin in scheduler.plugins for hook in implemented_hooks(plugin)}
         self._has_external = bool(hooks & {"lookup_external", "may_release"})
         self._last_event: Event | None = None
+        self._names: set[str] = set()
         self._num_live: Counter[str] = Counter()
         self._num_finished: Counter[str] = Counter()
         self._not_handed_out: list[str] = []
@@ -99,7 +100,7 @@ class Invariants:
             _expect(held == 0, f"idle, but {held} of {kv.num_total_blocks} blocks are not free")
         for name, plugin in scheduler.plugins:
             for field, value in _fields(plugin):
-                kept = _requests_in(value)
+                kept = _requests_in(value, self._names)
                 _expect(not kept, f"idle, but plugin {name!r} keeps requests in {field!r}: {kept}")
 
     def _read_events(self) -> None:
@@ -107,6 +108,7 @@ class Invariants:
         for event in self._new_events():
             name = event.request_id
             if event.kind == "arrived":
+                self._names.add(name)
                 self._num_live[name] += 1
             elif event.kind == "finished":
                 reason = REASONS[Status(event.detail)]
@@ -265,12 +267,13 @@ def _flat(table: Iterable[Any]) -> Iterable[Any]:
             yield item
 
 
-def _requests_in(value: Any) -> list[Request]:
-    """Requests in a map or set; a list may be a log."""
+def _requests_in(value: Any, names: set[str]) -> list[Request | str]:
+    """Requests in a map or set, or their ids as its keys; a list may be a log."""
     if not isinstance(value, dict | set | frozenset):
         return []
+    kept: list[Request | str] = [key for key in value if isinstance(key, str) and key in names]
     items = [*value, *value.values()] if isinstance(value, dict) else value
-    return [item for item in items if isinstance(item, Request)]
+    return kept + [item for item in items if isinstance(item, Request)]
 
 
 def _fields(plugin: object) -> Iterable[tuple[str, Any]]:
