@@ -49,11 +49,17 @@ class World:
         self.told_preempted: set[str] = set()
         self.was_dropped = False
         """The last plan was dropped, so a loss and the return may come in one."""
+        self.num_wishes = 0
         self.num_steps = 0
 
     def token(self, name: str, position: int) -> int:
         """The model: output token number `position` of a request."""
         return hash((self.seeds[name], position)) % self.settings.vocabulary
+
+    @property
+    def may_plan(self) -> bool:
+        """Whether `schedule` may be called now, and is worth it."""
+        return len(self.in_flight) < self.depth and self.scheduler.has_requests()
 
     # moves
 
@@ -61,6 +67,11 @@ class World:
         """Add a request; it must be accepted exactly if it may be."""
         request = wish.request()
         name = request.request_id
+        if not self.settings.reserve:
+            # Of equal rank the earliest admitted gives way (as in vLLM), so that two long prompts
+            # of one rank may take each other's blocks for ever where none is reserved.
+            request.arrival_time = self.num_wishes
+        self.num_wishes += 1
         before = self.scheduler.requests.get(name)
         fits = self.fits(request)
         try:
@@ -120,8 +131,7 @@ class World:
 
     def step(self) -> None:
         """Plan what may be planned, or apply the oldest step; either, where both are possible."""
-        may_plan = len(self.in_flight) < self.depth and self.scheduler.has_requests()
-        if may_plan and not (self.in_flight and self.random.random() < 0.3):
+        if self.may_plan and not (self.in_flight and self.random.random() < 0.3):
             self.schedule()
         elif self.in_flight:
             self.update()
