@@ -118,7 +118,14 @@ def _unload(books: Books, request: Request, plan: StepPlan) -> bool:
 
 
 def _make_room(books: Books, request: Request, candidates: list[Request], plan: StepPlan) -> bool:
-    """One victim gives its blocks back; False if nobody does, or the request itself did."""
+    """One victim gives its blocks back; False if nobody does, or the request itself did.
+
+    A request that is alone and short of blocks for its drafts alone goes without them: taking its
+    place would bring it back to the same point.
+    """
+    if candidates == [request] and request.spec_token_ids and not books.holders.num_all:
+        request.set_drafts([])
+        return False
     answer = books.hooks.pick_preempt_victim(request, candidates, plan.view)
     if answer is None:
         victim: Request | None = candidates[-1]
