@@ -102,14 +102,15 @@ def _look_up(books: Books, request: Request) -> Hit | None:
 
 def _admit_landed(books: Books, request: Request, plan: StepPlan) -> Refusal | None:
     if request.status is Status.WAITING_FOR_REMOTE_KVS:
-        request.status = Status.PREEMPTED if request.num_preemptions else Status.WAITING
         books.hooks.publish(request, request.num_computed_tokens)
+        request.status = Status.PREEMPTED if request.num_preemptions else Status.WAITING
         if request.num_computed_tokens == request.num_tokens:
             request.num_computed_tokens -= 1  # the last one is computed again, for its logits
     return _place(books, request, NO_HIT, plan)
 
 
 def _begin_load(books: Books, request: Request, hit: Hit, plan: StepPlan) -> Refusal | None:
+    rank = books.holders.rank_of(request, Status.WAITING_FOR_REMOTE_KVS)
     if find_blocks(books, request, 0, hit, plan) is None:
         return Refusal.BLOCKS
     try:
@@ -121,7 +122,7 @@ def _begin_load(books: Books, request: Request, hit: Hit, plan: StepPlan) -> Ref
         raise
     request.status = Status.WAITING_FOR_REMOTE_KVS
     books.waiting.take(request)
-    books.holders.enter(request)
+    books.holders.put_back(request, rank)
     plan.num_loads_begun += 1
     books.note("loading", request, hit.num_external_tokens)
     return None

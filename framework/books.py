@@ -127,8 +127,9 @@ class Books:
     def __attrs_post_init__(self) -> None:
         owner = self.hooks.order_waiting
         key_of = entry_order() if owner is NOTHING else owner
-        self.waiting = WaitingQueue(key_of)
-        self.holders = WaitingQueue(key_of)
+        who = self.hooks.blame("order_waiting")
+        self.waiting = WaitingQueue(key_of, who)
+        self.holders = WaitingQueue(key_of, who)
 
     def note(self, kind: str, request: Request, detail: Any = None) -> None:
         """Write a line into the event log."""

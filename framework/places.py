@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from framework.plan import StepPlan
+    from framework.waiting import Rank
 
 
 def take_place(books: Books, victim: Request, plan: StepPlan, *, displaced: bool) -> None:
@@ -20,13 +21,16 @@ def take_place(books: Books, victim: Request, plan: StepPlan, *, displaced: bool
     hooks, was_paused = books.hooks, victim.status is Status.PAUSED
     answer = hooks.preempt_mode(victim, displaced, plan.view)
     mode = answers.mode(hooks, answer, displaced=displaced, request=victim)
+    status = Status.PAUSED if mode is PreemptMode.KEEP else Status.PREEMPTED
+    rank = None if was_paused else books.waiting.rank_of(victim, status)
     if mode is PreemptMode.SWAP:
         hooks.store_external(victim, _computed_blocks(books, victim))
-    _withdraw(books, victim, plan, mode)
+    errors: list[Exception] = []
+    _withdraw(books, victim, plan, mode, errors)
     victim.set_drafts([])
     lost = 0 if mode is PreemptMode.KEEP else victim.num_computed_tokens
     victim.num_once_computed = max(victim.num_once_computed, lost)
-    _leave_slot(books, victim, mode)
+    _leave_slot(books, victim, status, rank, errors)
     plan.lost.add(victim)
     if not was_paused:
         plan.preempted.append(victim.request_id)
@@ -35,78 +39,94 @@ def take_place(books: Books, victim: Request, plan: StepPlan, *, displaced: bool
     books.counters.num_displacements += displaced
     books.counters.num_lost_tokens += lost
     books.note("displaced" if displaced else "preempted", victim, mode.value)
-    hooks.request_preempted(victim, mode, lost, plan.view)
+    attempt(errors, hooks.request_preempted, victim, mode, lost, plan.view)
+    if errors:
+        raise errors[0]
 
 
-def _leave_slot(books: Books, victim: Request, mode: PreemptMode) -> None:
+def _leave_slot(
+    books: Books, victim: Request, status: Status, rank: Rank | None, errors: list[Exception]
+) -> None:
     victim.is_prefill_chunk = False
-    was_paused = victim.status is Status.PAUSED
-    if mode is PreemptMode.KEEP:
-        victim.status = Status.PAUSED
+    if victim.status is Status.PAUSED:
+        books.paused.remove(victim)
+    if status is Status.PAUSED:
         books.paused.append(victim)
     else:
-        books.hooks.release(victim)
-        victim.status = Status.PREEMPTED
+        attempt(errors, books.hooks.release, victim)
         victim.num_computed_tokens = 0
         victim.num_slots = UNLIMITED if books.kv is None else 0
         victim.set_placeholders(0)
-    if was_paused:
-        books.paused.remove(victim)
+    victim.status = status
+    if rank is None:  # it was paused, and keeps its place in the queue
         return
     books.running.remove(victim)
     victim.num_awaited_outputs = find_in_flight(books, victim)
-    books.waiting.enter(victim)
+    books.waiting.put_back(victim, rank)
     books.waiting.set_aside(victim)
     if victim.num_awaited_outputs:
         books.awaiting.add(victim)
 
 
-def _withdraw(books: Books, victim: Request, plan: StepPlan, mode: PreemptMode) -> None:
-    if victim.encoder_inputs:
-        books.free_encoder_ids.extend(books.hooks.release_encoder(victim) or ())
+def _withdraw(
+    books: Books, victim: Request, plan: StepPlan, mode: PreemptMode, errors: list[Exception]
+) -> None:
+    _free_encoder_room(books, victim, errors)
     if victim.request_id not in plan.num_scheduled_tokens:
         return
     blocks = plan.withdraw(victim)
     if blocks is not None and mode is PreemptMode.KEEP:  # else the whole table is released
-        books.hooks.withdraw(victim, blocks)
+        attempt(errors, books.hooks.withdraw, victim, blocks)
+
+
+def _free_encoder_room(books: Books, request: Request, errors: list[Exception]) -> None:
+    if request.encoder_inputs:
+        freed = attempt(errors, books.hooks.release_encoder, request)
+        books.free_encoder_ids.extend(freed or ())
 
 
 def unload(books: Books, request: Request) -> None:
     """A landed load gives its blocks back; the request waits as if it had not begun."""
-    books.hooks.release(request)
+    status = Status.PREEMPTED if request.num_preemptions else Status.WAITING
+    rank = books.waiting.rank_of(request, status)
+    errors: list[Exception] = []
+    attempt(errors, books.hooks.release, request)
     books.holders.take(request)
     books.landed.remove(request)
-    request.status = Status.PREEMPTED if request.num_preemptions else Status.WAITING
+    request.status = status
     request.num_computed_tokens = 0
     request.num_slots = UNLIMITED if books.kv is None else 0
     books.note("unloaded", request)
-    books.waiting.enter(request)
+    books.waiting.put_back(request, rank)
     books.waiting.set_aside(request)
+    if errors:
+        raise errors[0]
 
 
-def drop(books: Books, plan: StepPlan) -> None:
-    """A plugin failed: undo the plan. Victims stay victims, loads that began go on."""
+def drop(books: Books, plan: StepPlan) -> list[Exception]:
+    """A plugin failed: undo the plan. Victims stay victims, loads that began go on.
+
+    Returns what failed further while it was undone; the books are in order all the same.
+    """
+    errors: list[Exception] = []
     for request in reversed(plan.requests):
         blocks = plan.new_blocks.get(request)
-        if request.encoder_inputs:
-            books.free_encoder_ids.extend(books.hooks.release_encoder(request) or ())
+        _free_encoder_room(books, request, errors)
         admission = plan.admitted.get(request)
-        if admission is None:
+        if admission is None or admission.held_blocks:
             if blocks is not None:
-                books.hooks.withdraw(request, blocks)
-            continue
-        books.running.remove(request)
-        if admission.held_blocks:
-            if blocks is not None:
-                books.hooks.withdraw(request, blocks)
+                attempt(errors, books.hooks.withdraw, request, blocks)
         else:
             request.num_computed_tokens = admission.hit.num_local_tokens  # nothing was loaded
-            books.hooks.release(request)
+            attempt(errors, books.hooks.release, request)
             request.num_slots = UNLIMITED if books.kv is None else 0
-        _restore_waiter(books, request, plan)
+        if admission is not None:
+            books.running.remove(request)
+            _restore_waiter(books, request, plan)
     books.lost_untold += plan.preempted
     books.waiting.restore()
     books.holders.restore()
+    return errors
 
 
 def _restore_waiter(books: Books, request: Request, plan: StepPlan) -> None:
@@ -142,9 +162,7 @@ def finish(books: Books, request: Request, status: Status) -> None:
     books.note("finished", request, status.value)
     errors: list[Exception] = []
     _give_blocks_back(books, request, errors, is_loading=is_loading)
-    if request.encoder_inputs:
-        freed = attempt(errors, books.hooks.release_encoder, request)
-        books.free_encoder_ids.extend(freed or ())
+    _free_encoder_room(books, request, errors)
     attempt(errors, books.hooks.request_finished, request)
     if errors:
         raise errors[0]
@@ -190,19 +208,24 @@ def release_held(books: Books) -> bool:
         if request.request_id not in books.aborted_loads
         and books.hooks.may_release(request) is not False
     ]
+    errors: list[Exception] = []
     for request in freed:
         del books.held[request.request_id]
-        books.hooks.release(request)
+        attempt(errors, books.hooks.release, request)
+    if errors:
+        raise errors[0]
     return bool(freed)
 
 
-def transfers_done(books: Books, received: Sequence[str], sent: Sequence[str]) -> None:
+def transfers_done(
+    books: Books, received: Sequence[str], sent: Sequence[str], errors: list[Exception]
+) -> None:
     """The runner reports loads that have landed and stores that are through."""
     for request_id in sorted(received):
         aborted = books.aborted_loads.pop(request_id, None)
         if aborted is not None:
             if request_id not in books.held:
-                books.hooks.release(aborted)
+                attempt(errors, books.hooks.release, aborted)
             continue
         request = books.requests.get(request_id)
         if request is not None and request in books.holders:
@@ -211,7 +234,7 @@ def transfers_done(books: Books, received: Sequence[str], sent: Sequence[str]) -
     for request_id in sorted(sent):
         held = books.held.pop(request_id, None)
         if held is not None and request_id not in books.aborted_loads:
-            books.hooks.release(held)
+            attempt(errors, books.hooks.release, held)
 
 
 def _computed_blocks(books: Books, request: Request) -> object:

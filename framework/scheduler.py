@@ -96,11 +96,12 @@ class Scheduler:
         check_new(books, request)
         try:
             books.hooks.request_arrived(request, books.waiting)
+            rank = books.waiting.rank_of(request, Status.WAITING)
         except Exception as error:
             raise self._blamed(error) from error
         request.num_slots = request.num_slots if books.kv is None else 0
         books.requests[request.request_id] = request
-        books.waiting.enter(request)
+        books.waiting.put_back(request, rank)
         if books.hooks.is_ready is not NOTHING:
             books.waiting.park(request)
         books.note("arrived", request)
@@ -151,8 +152,10 @@ class Scheduler:
                     admit(books, waiter, plan)
             return hand_out(books, plan)
         except Exception as error:
-            places.drop(books, plan)
-            raise self._blamed(error) from error
+            blamed = self._blamed(error)
+            for further in places.drop(books, plan):
+                blamed.add_note(f"and while the plan was dropped: {further!r}")
+            raise blamed from error
 
     def update_from_output(
         self, output: SchedulerOutput, runner_output: RunnerOutput

@@ -56,7 +56,7 @@ def apply(
         result.logprobs = runner_output.logprobs
     if runner_output.finished_recving or runner_output.finished_sending:
         received, sent = runner_output.finished_recving, runner_output.finished_sending
-        attempt(errors, places.transfers_done, books, received, sent)
+        places.transfers_done(books, received, sent, errors)
     if books.config.num_spec_tokens and not books.config.async_scheduling:
         _propose(books, flight, runner_output, errors)
     if books.hooks.step_finished is not NOTHING:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import count, islice
 from typing import Any, TypeAlias
 
+from framework.errors import PolicyError
 from framework.request import Request, Status
 
 Rank: TypeAlias = tuple[Any, int]
@@ -32,10 +33,20 @@ def entry_order() -> KeyFunction:
 class WaitingQueue:
     """A sorted list with a moving head, so that both ends cost O(1) and the middle a memmove."""
 
-    __slots__ = ("_aside", "_entries", "_head", "_key_of", "_next_entry", "_parked", "_ranks")
+    __slots__ = (
+        "_aside",
+        "_entries",
+        "_head",
+        "_key_of",
+        "_next_entry",
+        "_owner",
+        "_parked",
+        "_ranks",
+    )
 
-    def __init__(self, key_of: KeyFunction) -> None:
+    def __init__(self, key_of: KeyFunction, owner: str = "the default order") -> None:
         self._key_of = key_of
+        self._owner = owner
         self._entries: list[Any] = []  # (key, entry number, request); None before the head
         self._head = 0
         self._next_entry = 0
@@ -76,11 +87,18 @@ class WaitingQueue:
         ranks = self._ranks | self._aside | self._parked
         return sorted(ranks, key=ranks.__getitem__)
 
-    def enter(self, request: Request) -> None:
-        """Put a request in its place; its key is asked now."""
-        rank = (self._key_of(request), self._next_entry)
+    def rank_of(self, request: Request, status: Status) -> Rank:
+        """Ask for the place of a request that is about to enter with this status.
+
+        The order's owner may fail, so callers ask before they change anything.
+        """
+        before, request.status = request.status, status
+        try:
+            key = self._checked_key(request)
+        finally:
+            request.status = before
         self._next_entry += 1
-        self._insert(request, rank)
+        return (key, self._next_entry)
 
     def take(self, request: Request) -> Rank:
         """Remove a request from the view; returns its rank for `put_back`."""
@@ -98,7 +116,7 @@ class WaitingQueue:
         return rank
 
     def put_back(self, request: Request, rank: Rank) -> None:
-        """Undo `take`: same rank as before."""
+        """Put a request at a rank, as `rank_of` or `take` gave it."""
         self._insert(request, rank)
 
     def remove(self, request: Request) -> bool:
@@ -133,12 +151,29 @@ class WaitingQueue:
         """Ask the order's owner for a new key; the entry number stays."""
         for ranks in (self._aside, self._parked):
             if request in ranks:
-                ranks[request] = (self._key_of(request), ranks[request][1])
+                ranks[request] = (self._checked_key(request), ranks[request][1])
                 return
         if request in self._ranks:
-            rank = (self._key_of(request), self._ranks[request][1])
+            rank = (self._checked_key(request), self._ranks[request][1])
             self.take(request)
             self._insert(request, rank)
+
+    def _checked_key(self, request: Request) -> Any:
+        """The owner's key; it must compare with those that are here."""
+        key = self._key_of(request)
+        ranks = self._ranks or self._aside or self._parked
+        other = next(iter(ranks.values()))[0] if ranks else key
+        try:
+            sorted([(key,), (other,)])
+        except TypeError as error:
+            raise PolicyError(
+                plugin=self._owner,
+                hook="order_waiting",
+                got=f"answered {key!r}",
+                allowed=f"a key that compares with {other!r}, which another request has",
+                request_id=request.request_id,
+            ) from error
+        return key
 
     def _insert(self, request: Request, rank: Rank) -> None:
         entry = (*rank, request)

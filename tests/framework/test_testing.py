@@ -18,6 +18,7 @@ from framework import (
     SamplingParams,
     Scheduler,
     SchedulerConfig,
+    Status,
     hookimpl,
 )
 from framework.testing import (
@@ -110,7 +111,8 @@ def an_end_not_handed_out(driven: Driven) -> None:
 
 
 def a_waiter_that_runs(driven: Driven) -> None:
-    driven.scheduler.waiting.enter(driven.scheduler.requests["r0"])
+    request, waiting = driven.scheduler.requests["r0"], driven.scheduler.waiting
+    waiting.put_back(request, waiting.rank_of(request, Status.WAITING))
 
 
 def tokens_that_do_not_add_up(driven: Driven) -> None:
