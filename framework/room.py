@@ -87,7 +87,7 @@ def find_blocks(
             plan.memory_refused = True
         if places.release_held(books):
             continue
-        if hit is not None and _unload(books, request, plan):
+        if _unload(books, request, hit, plan):
             continue
         candidates = books.paused or (books.running if hit is None else [])
         if not candidates or not _make_room(books, request, list(candidates), plan):
@@ -104,16 +104,18 @@ def find_encoder_room(books: Books, request: Request, plan: StepPlan) -> None:
         plan.encoder_inputs[request.request_id] = inputs
 
 
-def _unload(books: Books, request: Request, plan: StepPlan) -> bool:
-    """Landed loads must not wait for one another's blocks: where nobody else will give any back,
-    the last of them does."""
-    others_give = books.running or books.paused or books.held or books.aborted_loads
-    if others_give or plan.requests or len(books.holders) > len(books.landed):
+def _unload(books: Books, request: Request, hit: Hit | None, plan: StepPlan) -> bool:
+    """Take the blocks of a landed load where nobody else can give any: loads must not wait for one
+    another's blocks, nor a running request lose its place to one that waits more than once."""
+    if hit is None:
+        is_stuck = not books.paused and books.running == [request] and request.num_preemptions > 0
+    else:
+        others_give = books.running or books.paused or books.held or books.aborted_loads
+        is_stuck = not others_give and not plan.requests and len(books.holders) <= len(books.landed)
+    landed = [one for one in books.holders if one is not request and one in books.landed]
+    if not is_stuck or not landed:
         return False
-    others = [one for one in books.holders if one is not request]
-    if not others:
-        return False
-    places.unload(books, others[-1])
+    places.unload(books, landed[-1])
     return True
 
 

@@ -103,3 +103,7 @@ def test_ten_thousand_random_steps_keep_every_promise() -> None:
         num_steps += run_episode(seed=2, episode=episode)
         episode += 1
     assert num_steps >= NUM_STEPS
+
+
+def test_a_landed_load_keeps_no_running_request_from_its_blocks_for_ever() -> None:
+    assert run_episode(seed=0, episode=2560) > 0
