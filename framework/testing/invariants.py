@@ -260,11 +260,9 @@ def _entries(output: SchedulerOutput) -> Iterable[tuple[str, int, int]]:
 
 
 def _flat(table: Iterable[Any]) -> Iterable[Any]:
+    """Blocks of a table, of all its groups; 0 stands for one that has gone back already."""
     for item in table:
-        if isinstance(item, list | tuple):
-            yield from item
-        else:
-            yield item
+        yield from filter(None, item if isinstance(item, list | tuple) else [item])
 
 
 def _requests_in(value: Any, names: set[str]) -> list[Request | str]:
