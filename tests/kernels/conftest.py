@@ -1,0 +1,34 @@
+"""Kernel tests run in Triton's interpreter, or with KERNEL_TESTS=gpu on a GPU.
+
+The mode is fixed when triton is imported, so these tests have a process of their own:
+`make test-kernels`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+MODE = os.environ.get("KERNEL_TESTS", "interpret")
+if MODE != "gpu":
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("triton is already imported: run make test-kernels", allow_module_level=True)
+    os.environ["TRITON_INTERPRET"] = "1"
+pytest.importorskip("triton")
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def device() -> str:
+    """Where kernel tests keep their tensors."""
+    return "cuda" if MODE == "gpu" else "cpu"
+
+
+@pytest.fixture(params=[torch.float32, torch.float16], ids=["fp32", "fp16"])
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    """bfloat16 cannot be tested here: the interpreter multiplies its bit patterns."""
+    return request.param
