@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 from attrs import define
 
 if TYPE_CHECKING:
@@ -16,49 +15,53 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class FlatBatch:
-    """T tokens of R requests.
+    """T tokens of R requests, on the host.
 
     Attributes:
         rows: the requests, in batch order.
-        input_ids, positions: [T], int64.
+        input_ids, positions: [T], int64; a token that the host does not know yet is -1.
         slots: [T], int64; slot = block * block_size + offset, where the token's KV is written.
-        starts: R + 1 offsets of the requests in the flat arrays.
-        block_tables: R lists of block ids.
+        starts: [R + 1], int32, offsets of the requests in the flat arrays.
+        lengths: [R], int32, tokens of each request in the cache once this step's are written.
         logits_rows: [L], int64: the last sure token and the drafts of each request that samples.
     """
 
     rows: Sequence[ScheduledRow]
-    input_ids: torch.Tensor
-    positions: torch.Tensor
-    slots: torch.Tensor
-    starts: list[int]
-    block_tables: list[torch.Tensor]
-    logits_rows: torch.Tensor
+    input_ids: np.ndarray
+    positions: np.ndarray
+    slots: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+    logits_rows: np.ndarray
 
 
 def flatten(rows: Sequence[ScheduledRow], block_size: int) -> FlatBatch:
     """Lay the rows of a step out flat."""
-    lengths = [len(row.tokens) for row in rows]
-    starts = [0, *accumulate(lengths)]
     tokens: list[int] = []
-    positions, slots, tables, logits = [], [], [], []
-    for row, length, first in zip(rows, lengths, starts, strict=False):
+    positions: list[int] = []
+    slots: list[int] = []
+    lengths: list[int] = []
+    logits: list[int] = []
+    starts = [0]
+    for row in rows:
         tokens += row.tokens
-        table = torch.tensor(row.state.blocks, dtype=torch.int64)
-        position = torch.arange(row.start, row.start + length)
-        positions.append(position)
-        slots.append(table[position // block_size] * block_size + position % block_size)
-        tables.append(table)
+        first, last = row.start, row.start + len(row.tokens)
+        blocks = row.state.blocks
+        positions += range(first, last)
+        slots += [
+            blocks[position // block_size] * block_size + position % block_size
+            for position in range(first, last)
+        ]
+        starts.append(len(tokens))
+        lengths.append(last)
         if row.samples:
-            end = first + length
-            logits.append(torch.arange(end - row.num_drafts - 1, end))
-    empty = torch.empty(0, dtype=torch.int64)
+            logits += range(len(tokens) - row.num_drafts - 1, len(tokens))
     return FlatBatch(
         rows,
-        torch.tensor(tokens, dtype=torch.int64),
-        torch.cat(positions) if positions else empty,
-        torch.cat(slots) if slots else empty,
-        starts,
-        tables,
-        torch.cat(logits) if logits else empty,
+        np.array(tokens, dtype=np.int64),
+        np.array(positions, dtype=np.int64),
+        np.array(slots, dtype=np.int64),
+        np.array(starts, dtype=np.int32),
+        np.array(lengths, dtype=np.int32),
+        np.array(logits, dtype=np.int64),
     )

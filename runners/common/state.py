@@ -10,6 +10,8 @@ from attrs import define, field
 from framework import RunnerError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from framework import NewRequestData, SamplingParams, SchedulerOutput
 
 
@@ -34,6 +36,11 @@ class RequestState:
     seed: int
     stop_token_ids: tuple[int, ...] = ()
     proposed: list[int] = field(factory=list)
+
+    def append(self, tokens: Sequence[int]) -> None:
+        """What a step gave: accepted drafts, whose KV is in place, and one token more."""
+        self.num_computed += len(tokens) - 1
+        self.token_ids += tokens
 
 
 @define(eq=False)

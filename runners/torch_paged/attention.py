@@ -15,6 +15,8 @@ import torch
 from attrs import define, field
 from torch.nn import functional
 
+from runners.common.routing import Options
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -80,10 +82,11 @@ class Layout:
 def lay_out(batch: FlatBatch, block_size: int) -> Layout:
     """Sort the rows of a step into chunks and groups."""
     chunks, short = [], []
+    starts = batch.starts.tolist()
     for index, row in enumerate(batch.rows):
-        first, last = batch.starts[index], batch.starts[index + 1]
+        first, last = starts[index], starts[index + 1]
         num_blocks = -(-(row.start + last - first) // block_size)
-        blocks = batch.block_tables[index][:num_blocks]
+        blocks = torch.tensor(row.state.blocks[:num_blocks])
         chunk = Chunk(first, last, row.start, blocks)
         if last - first > LONGEST_SHORT_ROW or row.start == 0:
             chunks.append(chunk)
@@ -96,7 +99,7 @@ def lay_out(batch: FlatBatch, block_size: int) -> Layout:
         members = [chunk for chunk in short if len(chunk.blocks) <= longest]
         short = short[len(members) :]
         groups.append(_group(members))
-    return Layout(batch.slots, chunks, groups)
+    return Layout(torch.from_numpy(batch.slots), chunks, groups)
 
 
 def _group(members: Sequence[Chunk]) -> Group:
@@ -120,21 +123,6 @@ def _group(members: Sequence[Chunk]) -> Group:
         real,
         queries.flatten()[real],
     )
-
-
-@define(eq=False)
-class Options:
-    """What a layer asks for besides scaled dot products: scale, window, soft cap, sinks."""
-
-    scaling: float | None
-    window: int | None
-    softcap: float | None
-    sinks: torch.Tensor | None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether torch's fused attention can do it."""
-        return self.softcap is None and self.sinks is None
 
 
 @define(eq=False)
@@ -184,6 +172,10 @@ class PagedCache:
         self._layers.clear()
         self._buffers.clear()
 
+    def begin(self, batch: FlatBatch) -> None:
+        """Work out what the layers of this step share."""
+        self.layout = lay_out(batch, self.block_size)
+
     def attend(
         self,
         layer: int,
@@ -192,16 +184,7 @@ class PagedCache:
         value: torch.Tensor,
         options: Options,
     ) -> torch.Tensor:
-        """Write the step's keys and values, then attend.
-
-        Args:
-            layer: its index.
-            query: [T, heads, head_dim]. key, value: [T, kv_heads, head_dim of each].
-            options: scaling, window, soft cap, sinks.
-
-        Returns:
-            [T, heads, head_dim of values].
-        """
+        """Write the step's keys and values, then attend; see `PagedAttention`."""
         layout = self.layout
         assert layout is not None, "set a layout before the forward pass"
         self.num_calls += 1

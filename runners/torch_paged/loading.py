@@ -1,212 +1,34 @@
-"""Load a transformers causal LM so that its attention goes through the paged cache.
-
-Architectures whose attention cannot be routed, or would silently go wrong, are refused with a
-reason; what is accepted is compared with the model's own eager attention on a short prompt.
-"""
+"""Load a model for the torch runner: routed, faster linear layers, checked."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
-from attrs import define
-
-from framework import ModelError, SamplingParams
-from runners.common.batch import flatten
-from runners.common.state import RequestState, ScheduledRow
-from runners.torch_paged.attention import Options, PagedCache, lay_out
+from runners.common import routing
+from runners.torch_paged.attention import PagedCache
 from runners.torch_paged.linear import speed_up
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from transformers import PreTrainedModel
-
-IMPLEMENTATION = "headway_paged"
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-KNOWN_LAYERS = {"full_attention", "sliding_attention"}
-BATCH_WIDE_ROPE = {"dynamic", "longrope"}
-AGREEMENT = {torch.float32: 2e-3, torch.bfloat16: 1e-1, torch.float16: 5e-2}
-
-
-def read_config(directory: Path) -> dict[str, Any]:
-    """The model's config.json.
-
-    Raises:
-        ModelError: the directory is not a model directory.
-    """
-    if not directory.is_dir():
-        raise ModelError(f"model {str(directory)!r} is not a directory")
-    path = directory / "config.json"
-    if not path.is_file():
-        raise ModelError(f"{str(directory)!r} is not a model directory: it has no config.json")
-    try:
-        config = json.loads(path.read_text())
-    except ValueError as error:
-        raise ModelError(f"{str(path)!r} is not JSON: {error}") from error
-    if not isinstance(config, dict) or "model_type" not in config:
-        raise ModelError(f"{str(path)!r} names no model_type")
-    if not any(directory.glob("*.safetensors")) and not any(directory.glob("*.bin")):
-        raise ModelError(f"{str(directory)!r} holds no weights (*.safetensors or *.bin)")
-    return config
 
 
 def load_model(directory: Path, dtype: str) -> PreTrainedModel:
     """Load, refuse or accept, and replace slow modules.
 
-    Args:
-        directory: a local Hugging Face model directory.
-        dtype: "float32", "bfloat16" or "float16".
-
     Raises:
         ModelError: no model directory, an unknown dtype, or an architecture that cannot run.
     """
-    if dtype not in DTYPES:
-        raise ModelError(f"dtype: got {dtype!r}, allowed: {', '.join(DTYPES)}")
-    read_config(directory)
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415
-
-    register()
-    found: Any
-    try:
-        found = AutoModelForCausalLM.from_pretrained(
-            directory,
-            dtype=DTYPES[dtype],
-            attn_implementation=IMPLEMENTATION,
-            output_loading_info=True,
-        )
-    except Exception as error:  # whatever transformers and its readers raise
-        raise ModelError(f"model {str(directory)!r} cannot be loaded: {error}") from error
-    model, loaded = found
-    missing = sorted(loaded["missing_keys"])
-    if missing:
-        raise ModelError(
-            f"model {str(directory)!r} cannot be loaded: {len(missing)} of its tensors are in no "
-            f"weight file, the first is {missing[0]!r}"
-        )
-    return accept(model)
-
-
-def register() -> None:
-    """Make IMPLEMENTATION known to transformers, without a mask function: no mask is built."""
-    from transformers import AttentionInterface  # noqa: PLC0415
-
-    AttentionInterface.register(IMPLEMENTATION, _routed)
+    return accept(routing.read_model(directory, dtype))
 
 
 def accept(model: PreTrainedModel) -> PreTrainedModel:
-    """Check an instance whose attention is IMPLEMENTATION and make it ready to run.
+    """Make an instance whose attention is `routing.IMPLEMENTATION` ready to run.
 
     Raises:
         ModelError: its attention cannot be routed, or differs from its own eager attention.
     """
-    model.train(False).requires_grad_(False)
-    refuse_unsafe(model)
-    speed_up(model)
-    _compare_with_eager(model)
-    return model
-
-
-def refuse_unsafe(model: PreTrainedModel) -> None:
-    """Raise ModelError for architectures that paged attention cannot serve."""
-    config = model.config.get_text_config()
-    kind = model.config.model_type
-    if not getattr(model, "_supports_attention_backend", False):
-        raise ModelError(
-            f"architecture {kind!r} cannot run: its attention does not go through transformers' "
-            "AttentionInterface, so it cannot read a paged cache"
-        )
-    other = set(getattr(config, "layer_types", None) or ()) - KNOWN_LAYERS
-    if other:
-        raise ModelError(
-            f"architecture {kind!r} cannot run: it has layers of kind "
-            f"{', '.join(sorted(other))}; allowed: {', '.join(sorted(KNOWN_LAYERS))}"
-        )
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    kinds = {
-        str(part.get("rope_type", part.get("type")))
-        for part in (rope, *rope.values())
-        if isinstance(part, dict)
-    }
-    if kinds & BATCH_WIDE_ROPE:
-        raise ModelError(
-            f"architecture {kind!r} cannot run: its rotary embedding "
-            f"({', '.join(sorted(kinds & BATCH_WIDE_ROPE))}) depends on the longest request of a "
-            "batch, so one request would change the others"
-        )
-
-
-@define(eq=False)
-class CachePlace:
-    """Where the attention modules of one model find the cache of the step that runs."""
-
-    cache: PagedCache
-
-
-def attach(model: PreTrainedModel, cache: PagedCache) -> None:
-    """Let the model's attention use this cache from now on."""
-    place: Any = getattr(model, "headway_place", None)
-    if place is not None:
-        place.cache = cache
-        return
-    place = CachePlace(cache)
-    for module in model.modules():
-        if module is model or hasattr(module, "layer_idx"):
-            module.headway_place = place
-
-
-def _routed(
-    module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    **given: Any,
-) -> tuple[torch.Tensor, None]:
-    """transformers' side: query [1, heads, T, D] in, [1, T, heads, D] out."""
-    if attention_mask is not None or query.shape[0] != 1 or given.get("dropout"):
-        raise ModelError("paged attention was called with a mask, a batch or dropout")
-    q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    options = Options(
-        given.get("scaling"), given.get("sliding_window"), given.get("softcap"), given.get("s_aux")
+    return routing.accept(
+        model, speed_up, lambda blocks, size: PagedCache(blocks, size, model.dtype)
     )
-    out = module.headway_place.cache.attend(module.layer_idx, q, k, v, options)
-    return out.unsqueeze(0), None
-
-
-@torch.inference_mode()
-def _compare_with_eager(model: PreTrainedModel) -> None:
-    """The paged path in two steps against eager in one, on one short prompt."""
-    size, length, split = 4, 13, 8
-    vocabulary = model.config.get_text_config().vocab_size
-    tokens = [(index * 7919 + 11) % vocabulary for index in range(length)]
-    cache = PagedCache(length // size + 3, size, model.dtype)
-    attach(model, cache)
-    blocks = list(range(length // size + 1, 0, -1))
-    state = RequestState("check", tokens, length, blocks, SamplingParams(), 0, 0)
-    parts = []
-    for start, end in ((0, split), (split, length)):
-        batch = flatten([ScheduledRow(state, tokens[start:end], start, 0, True)], size)
-        cache.layout = lay_out(batch, size)
-        out = model(
-            input_ids=batch.input_ids[None], position_ids=batch.positions[None], use_cache=False
-        )
-        parts.append(out.logits[0].float())
-    layers = model.config.get_text_config().num_hidden_layers
-    if cache.num_calls != 2 * layers:
-        raise ModelError(
-            f"architecture {model.config.model_type!r} cannot run: {cache.num_calls} attention "
-            f"calls reached the paged cache, {2 * layers} were expected"
-        )
-    model.set_attn_implementation("eager")
-    try:
-        expected = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].float()
-    finally:
-        model.set_attn_implementation(IMPLEMENTATION)
-    difference = float((torch.cat(parts) - expected).abs().max())
-    scale = max(1.0, float(expected.abs().max()))
-    if not difference <= AGREEMENT[model.dtype] * scale:
-        raise ModelError(
-            f"architecture {model.config.model_type!r} cannot run: with paged attention its "
-            f"logits differ from its own by {difference:.3g} (of {scale:.3g})"
-        )

@@ -11,11 +11,13 @@ import torch
 
 from framework import ConnectorMetadata, ModelError, RunnerOutput, SchedulerConfig, SchedulerOutput
 from framework.ngram import propose_ngram
+from runners.common import facts
 from runners.common.batch import FlatBatch, flatten
+from runners.common.routing import attach
 from runners.common.sampling import sample
 from runners.common.state import RequestStates, ScheduledRow
-from runners.torch_paged.attention import PagedCache, lay_out
-from runners.torch_paged.loading import attach, load_model
+from runners.torch_paged.attention import PagedCache
+from runners.torch_paged.loading import load_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -69,22 +71,17 @@ class TorchRunner:
     @property
     def vocab_size(self) -> int:
         """Tokens the model knows."""
-        return int(self.model.config.get_text_config().vocab_size)
+        return facts.vocab_size(self.model)
 
     @property
     def max_model_len(self) -> int:
         """Positions the model was made for."""
-        return int(self.model.config.get_text_config().max_position_embeddings)
+        return facts.max_model_len(self.model)
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
         """End-of-sequence tokens."""
-        eos = self.model.generation_config.eos_token_id
-        if eos is None:
-            eos = self.model.config.get_text_config().eos_token_id
-        if eos is None:
-            return ()
-        return (eos,) if isinstance(eos, int) else tuple(eos)
+        return facts.eos_token_ids(self.model)
 
     def fresh(self, config: SchedulerConfig) -> TorchRunner:
         """A runner with the same weights and an empty cache; one of them may run at a time."""
@@ -115,13 +112,13 @@ class TorchRunner:
     def _forward(self, batch: FlatBatch) -> torch.Tensor:
         """[L, V] logits of the rows that are needed."""
         attach(self.model, self.cache)
-        self.cache.layout = lay_out(batch, self.config.block_size)
-        needed = batch.logits_rows
+        self.cache.begin(batch)
+        needed = torch.from_numpy(batch.logits_rows)
         if not len(needed):
             needed = torch.zeros(1, dtype=torch.int64)
         out = self.model(
-            input_ids=batch.input_ids[None],
-            position_ids=batch.positions[None],
+            input_ids=torch.from_numpy(batch.input_ids)[None],
+            position_ids=torch.from_numpy(batch.positions)[None],
             use_cache=False,
             logits_to_keep=needed,
         )
@@ -136,8 +133,7 @@ class TorchRunner:
             if not tokens:
                 continue
             state = row.state
-            state.num_computed += len(tokens) - 1
-            state.token_ids += tokens
+            state.append(tokens)
             if self.config.async_scheduling and self.config.num_spec_tokens:
                 wanted = output.num_drafts.get(state.request_id, 0)
                 state.proposed = propose_ngram(state.token_ids, wanted)

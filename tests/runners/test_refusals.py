@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from framework import ModelError, SchedulerConfig  # noqa: E402
+from runners.common.routing import refuse_unsafe  # noqa: E402
 from runners.torch_paged import TorchRunner, loading  # noqa: E402
 from runners.torch_paged.linear import FusedRMSNorm, PackedLinear, speed_up  # noqa: E402
 from tests.runners import tiny  # noqa: E402
@@ -100,7 +101,7 @@ def test_attention_that_is_not_routed_is_refused() -> None:
     fields = {"vocab_size": 50, "hidden_size": 32, "n_layer": 1, "n_head": 2}
     model = transformers.BloomForCausalLM(transformers.BloomConfig(**fields))
     with pytest.raises(ModelError, match=r"'bloom' cannot run.*AttentionInterface"):
-        loading.refuse_unsafe(model)
+        refuse_unsafe(model)
 
 
 @pytest.mark.parametrize("kind", ["chunked_attention", "linear_attention"])

@@ -139,5 +139,7 @@ def test_logits_rows_are_the_last_sure_token_and_the_drafts() -> None:
     sampled(new(other), 20)
     drafting = again(other, 3, 5, 1, drafts=(30, 31))
     batch = flatten([chunk, drafting], block_size=4)
-    assert (batch.starts, batch.logits_rows.tolist()) == ([0, 3, 6], [3, 4, 5])
+    assert batch.starts.tolist() == [0, 3, 6]
+    assert batch.lengths.tolist() == [3, 8]
+    assert batch.logits_rows.tolist() == [3, 4, 5]
     assert flatten([], block_size=4).input_ids.tolist() == []

@@ -18,10 +18,10 @@ from framework.output import (  # noqa: E402
     SchedulerOutput,
 )
 from runners.common.batch import flatten  # noqa: E402
+from runners.common.routing import attach  # noqa: E402
 from runners.common.state import RequestState, ScheduledRow  # noqa: E402
 from runners.torch_paged import TorchRunner  # noqa: E402
-from runners.torch_paged.attention import PagedCache, lay_out  # noqa: E402
-from runners.torch_paged.loading import attach  # noqa: E402
+from runners.torch_paged.attention import PagedCache  # noqa: E402
 from tests.runners import tiny  # noqa: E402
 
 if TYPE_CHECKING:
@@ -107,10 +107,9 @@ def run_rows(kind: str, cache: PagedCache, rows: list[ScheduledRow]) -> list[tor
     model = tiny.model(kind)
     attach(model, cache)
     batch = flatten(rows, cache.block_size)
-    cache.layout = lay_out(batch, cache.block_size)
-    out = model(
-        input_ids=batch.input_ids[None], position_ids=batch.positions[None], use_cache=False
-    )
+    cache.begin(batch)
+    ids, positions = (torch.from_numpy(array)[None] for array in (batch.input_ids, batch.positions))
+    out = model(input_ids=ids, position_ids=positions, use_cache=False)
     return list(out.logits[0].split([len(row.tokens) for row in rows]))
 
 

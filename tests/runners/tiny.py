@@ -10,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from runners.torch_paged.loading import IMPLEMENTATION, accept, register  # noqa: E402
+from runners.common.routing import IMPLEMENTATION, register  # noqa: E402
+from runners.torch_paged.loading import accept  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
