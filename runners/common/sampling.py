@@ -1,19 +1,22 @@
 """Sampling and draft verification, over all rows of a step at once.
 
 A row is one position whose next token is drawn: the last sure token of a request, or a draft. The
-random numbers of a position depend on the request's seed and the position alone, so neither
-preemption, nor batching, nor speculation changes what a seed gives.
+random number of a position is Philox's of the request's seed and the position alone (the output
+tokens before it), so neither preemption, nor batching, nor speculation changes what a seed gives.
+In this order: minimum length, penalties, temperature, top-k, top-p, min-p (ties at a threshold are
+all kept), then the inverse of the cumulative distribution in vocabulary order.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from attrs import define
 
 from framework import TokenLogprobs
+from runners.common.drawing import draw, floors, weights
+from runners.common.philox import uniforms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,19 +112,25 @@ def _choose(rows: Sequence[Row], logits: torch.Tensor) -> tuple[list[int], list[
     chosen: list[int] = logits.argmax(dim=-1).tolist()
     random_rows = [index for index, row in enumerate(rows) if row.params.temperature > 0]
     if random_rows:
-        picked = [rows[index] for index in random_rows]
-        cumulative = _probabilities(picked, logits[random_rows].float()).double().cumsum(dim=-1)
-        drawn = torch.tensor([[_uniform(row)] for row in picked], dtype=torch.float64)
-        tokens = torch.searchsorted(cumulative, drawn * cumulative[:, -1:], right=True).squeeze(1)
+        tokens = _draw([rows[index] for index in random_rows], logits[random_rows].float())
         for index, token in zip(random_rows, tokens.tolist(), strict=True):
-            chosen[index] = min(token, logits.shape[-1] - 1)
+            chosen[index] = token
     return chosen, [row.draft == token for row, token in zip(rows, chosen, strict=True)]
 
 
-def _uniform(row: Row) -> float:
-    """A number in [0, 1) of the request's seed and the position alone."""
-    key = np.array([row.state.seed % 2**64, row.num_outputs], dtype=np.uint64)
-    return float(np.random.Generator(np.random.Philox(key=key)).random())
+def _draw(rows: Sequence[Row], logits: torch.Tensor) -> torch.Tensor:
+    """[N] tokens of rows of a temperature above 0."""
+    params = [row.params for row in rows]
+    temperature = torch.tensor([p.temperature for p in params], dtype=torch.float32)
+    floor = floors(
+        logits,
+        temperature,
+        torch.tensor([p.top_k for p in params]),
+        torch.tensor([p.top_p for p in params], dtype=torch.float32),
+        torch.tensor([p.min_p for p in params], dtype=torch.float32),
+    )
+    shares = uniforms([row.state.seed for row in rows], [row.num_outputs for row in rows])
+    return draw(weights(logits, temperature, floor), torch.from_numpy(shares))
 
 
 def _adjust(rows: Sequence[Row], logits: torch.Tensor) -> None:
@@ -141,29 +150,6 @@ def _adjust(rows: Sequence[Row], logits: torch.Tensor) -> None:
                 seen, counts = torch.unique(torch.tensor(outputs), return_counts=True)
                 minus = params.presence_penalty + params.frequency_penalty * counts
                 logits[index, seen] -= minus.to(logits.dtype)
-
-
-def _probabilities(rows: Sequence[Row], logits: torch.Tensor) -> torch.Tensor:
-    """[N, V] distributions after temperature, top-k, top-p and min-p, in this order."""
-    params = [row.params for row in rows]
-    size = logits.shape[-1]
-    logits = logits / torch.tensor([[p.temperature] for p in params])
-    if any(0 < p.top_k < size or p.top_p < 1 for p in params):
-        ordered, order = logits.sort(dim=-1, descending=True)
-        rank = torch.arange(size)
-        top_k = torch.tensor([[p.top_k or size] for p in params])
-        ordered = ordered.masked_fill(rank >= top_k, -torch.inf)
-        before = ordered.softmax(dim=-1).cumsum(dim=-1).roll(1, dims=-1)
-        before[:, 0] = 0.0
-        top_p = torch.tensor([[p.top_p] for p in params])
-        ordered = ordered.masked_fill(before >= top_p, -torch.inf)
-        logits = torch.empty_like(logits).scatter_(-1, order, ordered)
-    probabilities = logits.softmax(dim=-1)
-    if any(p.min_p for p in params):
-        floor = probabilities.amax(dim=-1, keepdim=True) * torch.tensor([[p.min_p] for p in params])
-        probabilities = probabilities.masked_fill(probabilities < floor, 0.0)
-        probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
-    return probabilities
 
 
 def _logprobs(row: torch.Tensor, token: int, count: int) -> TokenLogprobs:

@@ -140,6 +140,45 @@ def test_filters_leave_what_their_definitions_say(top_k: int, top_p: float, min_
     assert {tokens[0] for tokens in draw(rows, LOGITS[:7])} == expected
 
 
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({"top_k": 1}, {1}),
+        ({"top_k": 2}, {0, 1, 3, 4}),  # three tokens are the second likeliest
+        ({"top_k": 4}, {0, 1, 3, 4}),
+        ({"top_k": 5}, {0, 1, 2, 3, 4}),
+        ({"top_p": 0.4}, {1}),
+        ({"top_p": 0.47}, {0, 1, 3, 4}),
+        ({"top_p": 0.9}, {0, 1, 3, 4}),
+        ({"top_k": 2, "top_p": 0.999}, {0, 1, 3, 4}),
+        ({"top_k": 2, "top_p": 0.47}, {1}),  # of what top-k left, token 1 has 0.475
+        ({"min_p": 1.0}, {1}),
+    ],
+)
+def test_ties_at_a_threshold_are_all_kept(params: dict[str, float], expected: set[int]) -> None:
+    logits = [1.0, 2.0, -0.5, 1.0, 1.0]  # probabilities 0.168, 0.458, 0.038, 0.168, 0.168
+    rows = [row(seed, **params) for seed in range(500)]
+    assert {tokens[0] for tokens in draw(rows, logits)} == expected
+
+
+def test_equally_likely_tokens_are_all_kept_by_every_filter() -> None:
+    rows = [row(seed, top_k=1, top_p=0.01, min_p=1.0) for seed in range(500)]
+    assert {tokens[0] for tokens in draw(rows, [0.0, 3.0, 3.0, 3.0])} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("params", [{}, {"top_k": 4}, {"top_p": 0.99}, {"min_p": 0.01}])
+def test_tokens_of_no_probability_are_never_drawn(params: dict[str, float]) -> None:
+    logits = [-float("inf"), 1.0, -float("inf"), 0.5, -float("inf")]
+    rows = [row(seed, **params) for seed in range(500)]
+    assert {tokens[0] for tokens in draw(rows, logits)} == {1, 3}
+
+
+@pytest.mark.parametrize("temperature", [1e-60, 1e-40, 1e-6])
+def test_next_to_no_temperature_takes_the_likeliest(temperature: float) -> None:
+    rows = [row(seed, temperature=temperature, min_p=0.1) for seed in range(20)]
+    assert draw(rows, [1.0, 1.5, 1.4]) == [[1]] * 20
+
+
 def test_filters_are_each_requests_own() -> None:
     rows = [row(seed, top_k=1 if seed % 2 else 0, temperature=9.0) for seed in range(200)]
     drawn = [tokens[0] for tokens in draw(rows, LOGITS)]
