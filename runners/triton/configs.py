@@ -18,7 +18,7 @@ from attrs import frozen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import torch  # noqa: PLC0415
+    import torch
 
 KIB = 1024
 HEAD_DIMS = (64, 128, 256)
@@ -118,7 +118,13 @@ def known_arch(name: str) -> Arch:
 
 
 def lookup(
-    arch: str, head_dim: int, group: int, dtype: torch.dtype | str, phase: str
+    arch: str,
+    head_dim: int,
+    group: int,
+    dtype: torch.dtype | str,
+    phase: str,
+    *,
+    rows: Mapping[Situation, AttentionConfig] | None = None,
 ) -> AttentionConfig:
     """The sizes for a situation: its own row of the table, or the row nearest to it.
 
@@ -129,6 +135,9 @@ def lookup(
     - arch: see `ARCHS`; a borrowed row loses stages, then half its tile, then half its query
       tile, until it fits in that architecture's shared memory. float32 is made to fit likewise.
     - arch "interpreter": always `INTERPRETED`.
+
+    Args:
+        rows: a whole table in the place of the package's.
 
     Raises:
         ValueError: a value outside these rules.
@@ -145,7 +154,7 @@ def lookup(
         dtype="bfloat16" if dtype == "float32" else dtype,
         phase=phase,
     )
-    config = table()[row]
+    config = (rows or table())[row]
     while config.block_m < group:
         config = attrs.evolve(config, block_m=2 * config.block_m)
     if dtype == "float32":

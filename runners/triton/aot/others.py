@@ -1,0 +1,102 @@
+"""Launches of the kernels that have no rows in the table, with the shapes of Llama-3.1-8B.
+
+Each stands for the launches of a step; what a launcher chooses by a size is chosen as there.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from runners.triton.aot.attention import (
+    BLOCK_SIZE,
+    KV_HEADS,
+    LARGE_CACHE,
+    REQUESTS,
+    TOKENS,
+    empty,
+    integers,
+)
+from runners.triton.kernels.bitmask import apply_bitmask
+from runners.triton.kernels.copy_blocks import copy_blocks
+from runners.triton.kernels.rms_norm import rms_norm
+from runners.triton.kernels.rotary import rotate_and_store
+from runners.triton.kernels.silu_mul import silu_mul
+from runners.triton.kernels.store_kv import store_kv
+from runners.triton.kernels.zero_blocks import zero_blocks
+
+HEADS = 32
+HEAD_DIM = 128
+WIDTH = HEADS * HEAD_DIM
+FEED_FORWARD = 14336
+VOCABULARY = 128256
+
+
+def projected() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Query, key and value as the parts of one projection."""
+    fused = empty(TOKENS, HEADS + 2 * KV_HEADS, HEAD_DIM)
+    return fused[:, :HEADS], fused[:, HEADS:-KV_HEADS], fused[:, -KV_HEADS:]
+
+
+def cache() -> torch.Tensor:
+    """Keys or values of a layer."""
+    return empty(LARGE_CACHE, BLOCK_SIZE, KV_HEADS, HEAD_DIM)
+
+
+def launch_store_kv() -> None:
+    """Of every token of a step."""
+    _, key, value = projected()
+    store_kv(key, value, cache(), cache(), integers(TOKENS))
+
+
+def launch_rotate_and_store() -> None:
+    """Into a contiguous query."""
+    query, key, value = projected()
+    cos = empty(TOKENS, HEAD_DIM)
+    rotate_and_store(
+        query, key, value, cos, cos, empty(*query.shape), cache(), cache(), integers(TOKENS)
+    )
+
+
+def launch_rms_norm() -> None:
+    """With a residual."""
+    x = empty(TOKENS, WIDTH)
+    rms_norm(x, empty(WIDTH), 1e-5, residual=x)
+
+
+def launch_head_norm() -> None:
+    """Of each head of a query, as in Qwen3."""
+    query, _, _ = projected()
+    rms_norm(query, empty(HEAD_DIM), 1e-5)
+
+
+def launch_silu_mul() -> None:
+    """Of a fused projection."""
+    silu_mul(empty(TOKENS, 2 * FEED_FORWARD))
+
+
+def launch_zero_blocks() -> None:
+    """In keys and values."""
+    zero_blocks([cache(), cache()], integers(REQUESTS))
+
+
+def launch_copy_blocks() -> None:
+    """From one cache to another."""
+    copy_blocks(cache(), cache(), integers(REQUESTS), integers(REQUESTS))
+
+
+def launch_bitmask() -> None:
+    """A row a request."""
+    words = integers(REQUESTS, VOCABULARY // 32)
+    apply_bitmask(empty(REQUESTS, VOCABULARY, dtype=torch.float32), words, integers(REQUESTS))
+
+
+LAUNCHES = {
+    "store_kv": launch_store_kv,
+    "rotate_and_store": launch_rotate_and_store,
+    "rms_norm": launch_rms_norm,
+    "rms_norm of heads": launch_head_norm,
+    "silu_mul": launch_silu_mul,
+    "zero_blocks": launch_zero_blocks,
+    "copy_blocks": launch_copy_blocks,
+    "apply_bitmask": launch_bitmask,
+}
