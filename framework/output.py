@@ -124,8 +124,10 @@ class SchedulerOutput:
         preempted_req_ids: lost their place since the last step, in order; drop their rows.
         finished_req_ids: ended since the last step; forget them.
         free_encoder_input_ids: content ids whose encoder output may be dropped.
-        structured_output_request_ids: {id: row of its grammar bitmask}.
-        grammar_bitmask: allowed tokens a row, or None (plugins).
+        structured_output_request_ids: {id: row of its grammar bitmask}; its drafts obey the rows
+            after that one.
+        grammar_bitmask: allowed tokens a row, [N, ceil(V / 32)] int32, bit t % 32 of word
+            t // 32 for token t; or None (plugins).
         new_block_ids_to_zero: blocks that must be zeroed before use.
         connector_metadata: what the owner of external KV tells its worker half, or None.
         extra: fields of other plugins' `extend_output`.

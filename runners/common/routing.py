@@ -239,6 +239,24 @@ def _check_tokens(model: PreTrainedModel) -> list[int]:
     return [(index * 7919 + 11) % vocabulary for index in range(CHECK_TOKENS)]
 
 
+def check_batch(model: PreTrainedModel, start: int = 0, end: int = CHECK_SPLIT) -> FlatBatch:
+    """Tokens of a short prompt, in scattered blocks of a cache made for the check."""
+    tokens = _check_tokens(model)
+    blocks = list(range(-(-CHECK_TOKENS // CHECK_BLOCK_SIZE), 0, -1))
+    state = RequestState("check", tokens, len(tokens), blocks, SamplingParams(), 0, 0)
+    return flatten([ScheduledRow(state, tokens[start:end], start, 0, True)], CHECK_BLOCK_SIZE)
+
+
+def forward(model: PreTrainedModel, batch: FlatBatch) -> torch.Tensor:
+    """[T, V] logits in fp32 of a batch that the attached cache has begun."""
+    ids, positions = (
+        torch.from_numpy(array)[None].to(model.device)
+        for array in (batch.input_ids, batch.positions)
+    )
+    logits: torch.Tensor = model(input_ids=ids, position_ids=positions, use_cache=False).logits
+    return logits[0].float()
+
+
 @torch.inference_mode()
 def _eager_logits(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
     """[T, V] by the model's own modules and attention."""
@@ -257,18 +275,11 @@ def _compare(
 ) -> None:
     """The paged path in two steps against eager in one, on one short prompt."""
     attach(model, cache)
-    blocks = list(range(-(-CHECK_TOKENS // CHECK_BLOCK_SIZE), 0, -1))
-    state = RequestState("check", tokens, len(tokens), blocks, SamplingParams(), 0, 0)
     parts = []
     for start, end in ((0, CHECK_SPLIT), (CHECK_SPLIT, len(tokens))):
-        batch = flatten([ScheduledRow(state, tokens[start:end], start, 0, True)], CHECK_BLOCK_SIZE)
+        batch = check_batch(model, start, end)
         cache.begin(batch)
-        ids, positions = (
-            torch.from_numpy(array)[None].to(model.device)
-            for array in (batch.input_ids, batch.positions)
-        )
-        out = model(input_ids=ids, position_ids=positions, use_cache=False)
-        parts.append(out.logits[0].float())
+        parts.append(forward(model, batch))
     layers = model.config.get_text_config().num_hidden_layers
     kind = model.config.model_type
     if cache.num_calls != 2 * layers:

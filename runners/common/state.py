@@ -8,6 +8,7 @@ from zlib import crc32
 from attrs import define, field
 
 from framework import RunnerError
+from framework.ngram import propose_ngram
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +60,30 @@ class ScheduledRow:
     start: int
     num_drafts: int
     samples: bool
+
+
+def remember(
+    output: SchedulerOutput,
+    rows: Sequence[ScheduledRow],
+    sampled: Sequence[Sequence[int]],
+    *,
+    proposes: bool,
+) -> None:
+    """Append what a step gave.
+
+    Args:
+        output, rows: the step.
+        sampled: tokens of each row.
+        proposes: look up drafts for the next step; in async mode nobody else can.
+    """
+    for row, tokens in zip(rows, sampled, strict=True):
+        if not tokens:
+            continue
+        state = row.state
+        state.append(tokens)
+        if proposes:
+            wanted = output.num_drafts.get(state.request_id, 0)
+            state.proposed = propose_ngram(state.token_ids, wanted)
 
 
 @define(eq=False)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from framework import ConnectorMetadata, ModelError, RunnerOutput, SchedulerConfig, SchedulerOutput
-from framework.ngram import propose_ngram
 from runners.common import facts
 from runners.common.batch import FlatBatch, flatten
 from runners.common.routing import attach
 from runners.common.sampling import sample
-from runners.common.state import RequestStates, ScheduledRow
+from runners.common.state import RequestStates, remember
 from runners.torch_paged.attention import PagedCache
 from runners.torch_paged.loading import load_model
 
@@ -100,7 +99,8 @@ class TorchRunner:
             batch = flatten(rows, self.config.block_size)
             result.sampled_token_ids, logprobs = sample(rows, self._forward(batch))
             result.logprobs = logprobs or None
-            self._remember(output, rows, result.sampled_token_ids)
+            proposes = self.config.async_scheduling and self.config.num_spec_tokens > 0
+            remember(output, rows, result.sampled_token_ids, proposes=proposes)
         result.duration_s = time.perf_counter() - started
         return result
 
@@ -124,19 +124,6 @@ class TorchRunner:
         )
         logits: torch.Tensor = out.logits[0]
         return logits[: len(batch.logits_rows)]
-
-    def _remember(
-        self, output: SchedulerOutput, rows: list[ScheduledRow], sampled: list[list[int]]
-    ) -> None:
-        """Append what was sampled; in async mode draft for the next step, since nobody else can."""
-        for row, tokens in zip(rows, sampled, strict=True):
-            if not tokens:
-                continue
-            state = row.state
-            state.append(tokens)
-            if self.config.async_scheduling and self.config.num_spec_tokens:
-                wanted = output.num_drafts.get(state.request_id, 0)
-                state.proposed = propose_ngram(state.token_ids, wanted)
 
     def _transfer(self, output: SchedulerOutput) -> tuple[list[str], list[str]]:
         """Stores, zeroing, loads, drops, in this order."""

@@ -32,3 +32,8 @@ def device() -> str:
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     """bfloat16 cannot be tested here: the interpreter multiplies its bit patterns."""
     return request.param
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Triton's interpreter turns arrays of one element into numbers, which numpy will refuse."""
+    config.addinivalue_line("filterwarnings", "ignore:Conversion of an array:DeprecationWarning")

@@ -23,82 +23,18 @@ from runners.common.state import RequestState, ScheduledRow  # noqa: E402
 from runners.torch_paged import TorchRunner  # noqa: E402
 from runners.torch_paged.attention import PagedCache  # noqa: E402
 from tests.runners import tiny  # noqa: E402
+from tests.runners.driving import (  # noqa: E402
+    BLOCK_SIZE,
+    PLAIN,
+    STACKS,
+    drive,
+    prompts,
+    serve,
+    tight,
+)
 
 if TYPE_CHECKING:
-    from framework import RunnerOutput
-
-BLOCK_SIZE = 4
-PLAIN = ["kv_blocks", "chunked_prefill", "fcfs"]
-STACKS: dict[str, tuple[list[str], dict[str, Any]]] = {
-    "plain": (PLAIN, {}),
-    "async": (PLAIN, {"async_scheduling": True}),
-    "drafts": (["kv_blocks", "chunked_prefill", "spec_decode", "fcfs"], {"num_spec_tokens": 3}),
-    "offload": (["kv_blocks", "chunked_prefill", "kv_offload", "fcfs"], {}),
-    "all": (
-        [
-            "kv_blocks",
-            "chunked_prefill(cap=7)",
-            "spec_decode(pad=True)",
-            "kv_offload(load='async')",
-            "priority(displace=True)",
-        ],
-        {"num_spec_tokens": 3, "async_scheduling": True},
-    ),
-}
-
-
-def prompts() -> list[list[int]]:
-    """Of 5 to 40 tokens; some share a beginning, some repeat themselves."""
-    draw = random.Random(1)
-    shared = [draw.randrange(tiny.VOCABULARY) for _ in range(12)]
-    found = []
-    for index in range(8):
-        own = [draw.randrange(tiny.VOCABULARY) for _ in range(draw.randint(5, 20))]
-        found.append(shared + own if index % 2 else own * (1 + index % 4))
-    return found
-
-
-def serve(
-    runner: TorchRunner, stack: list[str], params: SamplingParams
-) -> tuple[list[list[int]], Scheduler]:
-    """Every prompt to its end, twice, the second time with what the first left behind."""
-    scheduler = Scheduler(runner.config, stack)
-    outputs = []
-    for turn in range(2):
-        requests = [
-            Request(f"{turn}.{index}", prompt, params, priority=-index)
-            for index, prompt in enumerate(prompts())
-        ]
-        for request in requests:
-            scheduler.add_request(request)
-        drive(scheduler, runner)
-        outputs += [request.output_token_ids for request in requests]
-    return outputs, scheduler
-
-
-def drive(scheduler: Scheduler, runner: TorchRunner) -> None:
-    """Up to two steps in flight in async mode."""
-    depth = 2 if scheduler.config.async_scheduling else 1
-    flights: list[tuple[SchedulerOutput, RunnerOutput]] = []
-    while scheduler.has_requests() or flights:
-        if scheduler.has_requests() and len(flights) < depth:
-            plan = scheduler.schedule()
-            flights.append((plan, runner.execute(plan)))
-            if len(flights) < depth and scheduler.has_requests():
-                continue
-        scheduler.update_from_output(*flights.pop(0))
-
-
-def tight(**fields: Any) -> SchedulerConfig:
-    """So few blocks that requests are preempted."""
-    limits = {
-        "max_num_batched_tokens": 24,
-        "max_num_seqs": 6,
-        "max_model_len": 128,
-        "block_size": BLOCK_SIZE,
-        "num_blocks": 30,
-    }
-    return SchedulerConfig(**{**limits, **fields})
+    pass
 
 
 @torch.inference_mode()
