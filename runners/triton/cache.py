@@ -58,7 +58,7 @@ class PagedCache:
         self.inputs: StepInputs | None = None
         self.num_calls = 0
         self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self._workspaces: dict[tuple[int, ...], Workspace] = {}
+        self._workspaces: dict[tuple[int, int, int, int], Workspace] = {}
         self._configs: dict[tuple[int, int, str], AttentionConfig] = {}
         self._arch = current_arch(device)
         self._num_processors = INTERPRETED_PROCESSORS
@@ -184,9 +184,12 @@ class PagedCache:
             self._configs[head_dim, group, phase] = found
         return found
 
-    def _workspace(self, *sizes: int) -> Workspace:
+    def _workspace(
+        self, num_requests: int, heads: int, value_dim: int, num_splits: int
+    ) -> Workspace:
         """Kept, since a captured graph writes there."""
+        sizes = num_requests, heads, value_dim, num_splits
         found = self._workspaces.get(sizes)
         if found is None:
-            found = self._workspaces[sizes] = make_workspace(*sizes, device=self.device)
+            found = self._workspaces[sizes] = make_workspace(*sizes, self.device)
         return found

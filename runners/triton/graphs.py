@@ -5,7 +5,7 @@ On the CPU, where nothing can be captured, the same padded step runs as it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -43,7 +43,7 @@ class DecodeGraphs:
         self._forward = forward
         self._device = device
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None
 
     def size_for(self, num_requests: int) -> int | None:
         """The smallest size that holds them; None if they are too many."""

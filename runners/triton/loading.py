@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from transformers import PreTrainedModel
+
+log = logging.getLogger("headway.models")
 
 
 def load_model(directory: Path, dtype: str, device: str) -> PreTrainedModel:
@@ -57,6 +60,7 @@ def accept(model: PreTrainedModel) -> PreTrainedModel:
         cache = make_cache(routing.CHECK_BLOCKS, routing.CHECK_BLOCK_SIZE)
         batch = routing.check_batch(model)
         cache.begin(batch)
-        model.headway_fused = fuse(model, cache, lambda: routing.forward(model, batch))
+        fused = fuse(model, cache, lambda: routing.forward(model, batch))
+        log.info("fused modules: %s", fused)
 
     return routing.accept(model, speed_up, make_cache)

@@ -45,7 +45,7 @@ class FusedRMSNorm(nn.Module):
 class FusedMLP(nn.Module):
     """Gate and up projection as one product, activation and product of both in one launch."""
 
-    def __init__(self, mlp: nn.Module, *, activation: str) -> None:
+    def __init__(self, mlp: Any, *, activation: str) -> None:
         super().__init__()
         self.weight, self.bias = _joined([getattr(mlp, name) for name in GATED])
         self.down_proj = mlp.down_proj

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from runners.triton.kernels.logprobs import token_logprobs
-from runners.triton.kernels.penalties import apply_penalties
-from runners.triton.kernels.rejection import verify_drafts
-from runners.triton.kernels.stop_tokens import suppress_stop_tokens
 
 from runners.common.grammar import bitmask_rows
 from runners.triton.drawn import Drawn, Logprobs
 from runners.triton.kernels.bitmask import apply_bitmask
+from runners.triton.kernels.logprobs import token_logprobs
+from runners.triton.kernels.penalties import apply_penalties
+from runners.triton.kernels.rejection import verify_drafts
 from runners.triton.kernels.sample import sample_tokens
+from runners.triton.kernels.stop_tokens import suppress_stop_tokens
 from runners.triton.known import KnownTokens
 from runners.triton.parameters import DRAWING, PENALTIES, Parameters, num_positions, positions
 
