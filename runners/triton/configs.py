@@ -52,6 +52,9 @@ class AttentionConfig:
 INTERPRETED = AttentionConfig(block_m=16, tile=128, num_warps=4, num_stages=2)
 """For the interpreter, where only the number of programs and turns counts."""
 
+FLOAT32 = AttentionConfig(block_m=16, tile=16, num_warps=4, num_stages=2)
+"""float32 is multiplied exactly, on NVIDIA without matrix instructions: only small tiles fit."""
+
 
 @frozen(order=True)
 class Situation:
@@ -131,7 +134,7 @@ def lookup(
     - head_dim: the next larger one of the table; that is what the kernels pad to.
     - group: the nearest one of the table, of two equally near the larger; the query tile then
       grows until it holds the whole group.
-    - dtype: float32 uses bfloat16's row with half the tile and at most two stages.
+    - dtype: float32 has `FLOAT32` for a row, of every architecture and size.
     - arch: see `ARCHS`; a borrowed row loses stages, then half its tile, then half its query
       tile, until it fits in that architecture's shared memory. float32 is made to fit likewise.
     - arch "interpreter": always `INTERPRETED`.
@@ -151,15 +154,12 @@ def lookup(
         arch=known.rows,
         head_dim=min(size for size in HEAD_DIMS if size >= head_dim),
         group=min(GROUPS, key=lambda size: (abs(size - group), -size)),
-        dtype="bfloat16" if dtype == "float32" else dtype,
+        dtype=dtype,
         phase=phase,
     )
-    config = (rows or table())[row]
+    config = FLOAT32 if dtype == "float32" else (rows or table())[row]
     while config.block_m < group:
         config = attrs.evolve(config, block_m=2 * config.block_m)
-    if dtype == "float32":
-        half, stages = max(16, config.tile // 2), min(2, config.num_stages)
-        config = attrs.evolve(config, tile=half, num_stages=stages)
     if dtype == "float32" or known.rows != arch:
         itemsize = 4 if dtype == "float32" else 2
         return fitted(config, row.head_dim, group, itemsize, known.shared_bytes)
@@ -187,7 +187,7 @@ def fitted(
             config = attrs.evolve(config, num_stages=config.num_stages - 1)
         elif config.tile > 16:
             config = attrs.evolve(config, tile=config.tile // 2)
-        elif config.block_m > max(16, group):
+        elif config.block_m // 2 >= max(16, group):
             config = attrs.evolve(config, block_m=config.block_m // 2)
         else:
             break

@@ -45,12 +45,20 @@ class Verdict:
 
 
 def judge(outcomes: Sequence[tuple[Spec, Outcome]]) -> Verdict:
-    """Everything that is wrong, and the rows of the report."""
+    """Everything that is wrong, and the rows of the report.
+
+    Kernels that a table row does not change, as the merge of splits, are in the report once.
+    """
     rows, spills, over, others = [], [], [], []
+    seen: set[str] = set()
     for spec, outcome in outcomes:
         if outcome.error:
             others.append(f"{name(spec, spec.kernel)}: {outcome.error}")
         for kernel, figures in outcome.kernels.items():
+            alike = f"{kernel} {spec.arch} {figures}"
+            if kernel not in READS_CACHE and alike in seen:
+                continue
+            seen.add(alike)
             rows.append(row(spec, kernel, figures))
             limit = known_arch(spec.arch).shared_bytes
             if figures.spill_bytes:

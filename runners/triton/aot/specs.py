@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import attrs
 from attrs import frozen
 
+from runners.triton.aot import elementwise, sampling
 from runners.triton.aot.attention import SMALL_CACHE, Features, launch_decode, launch_prefill
-from runners.triton.aot.others import LAUNCHES
 from runners.triton.configs import HEAD_DIMS, TUNED_ARCHS, AttentionConfig, Situation, lookup
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ KERNELS = {
     "decode": ("split_decode", launch_decode),
 }
 FEATURED = Features(window=1024, softcap=30.0, has_sinks=True, num_blocks=SMALL_CACHE)
-USUAL = 128, 4, "bfloat16"
-"""The head_dim, group and dtype of most models."""
+USUAL = 4, "bfloat16"
+"""The group and dtype of most models."""
 
 
 @frozen
@@ -50,10 +50,10 @@ def list_specs(rows: Mapping[Situation, AttentionConfig], *, whole: bool) -> lis
     """The rows' launches; with `whole` also those that are not of a single row."""
     specs = [of_row(situation, config) for situation, config in sorted(rows.items())]
     for situation, config in sorted(rows.items()):
-        if (situation.head_dim, situation.group, situation.dtype) == USUAL:
+        if (situation.group, situation.dtype) == USUAL:
             specs += variants(situation, config)
     if whole:
-        specs += [*borrowed(rows), *others()]
+        specs += [*borrowed(rows), *without_rows()]
     return specs
 
 
@@ -96,8 +96,8 @@ def of_asked(situation: Situation, rows: Mapping[Situation, AttentionConfig]) ->
     return of_row(situation, lookup(*attrs.astuple(situation), rows=rows))
 
 
-def others() -> Iterator[Spec]:
+def without_rows() -> Iterator[Spec]:
     """The kernels whose launchers choose for themselves."""
     for arch in TUNED_ARCHS:
-        for kernel, launch in LAUNCHES.items():
+        for kernel, launch in (elementwise.LAUNCHES | sampling.LAUNCHES).items():
             yield Spec(kernel, arch, "", launch)

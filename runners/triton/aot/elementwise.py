@@ -16,7 +16,6 @@ from runners.triton.aot.attention import (
     empty,
     integers,
 )
-from runners.triton.kernels.bitmask import apply_bitmask
 from runners.triton.kernels.copy_blocks import copy_blocks
 from runners.triton.kernels.rms_norm import rms_norm
 from runners.triton.kernels.rotary import rotate_and_store
@@ -28,7 +27,6 @@ HEADS = 32
 HEAD_DIM = 128
 WIDTH = HEADS * HEAD_DIM
 FEED_FORWARD = 14336
-VOCABULARY = 128256
 
 
 def projected() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -84,12 +82,6 @@ def launch_copy_blocks() -> None:
     copy_blocks(cache(), cache(), integers(REQUESTS), integers(REQUESTS))
 
 
-def launch_bitmask() -> None:
-    """A row a request."""
-    words = integers(REQUESTS, VOCABULARY // 32)
-    apply_bitmask(empty(REQUESTS, VOCABULARY, dtype=torch.float32), words, integers(REQUESTS))
-
-
 LAUNCHES = {
     "store_kv": launch_store_kv,
     "rotate_and_store": launch_rotate_and_store,
@@ -98,5 +90,4 @@ LAUNCHES = {
     "silu_mul": launch_silu_mul,
     "zero_blocks": launch_zero_blocks,
     "copy_blocks": launch_copy_blocks,
-    "apply_bitmask": launch_bitmask,
 }
