@@ -30,26 +30,22 @@ SIZES = [
 
 def _angles(num_tokens: int, rotary_dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     positions = torch.randint(4000, (num_tokens, 1))
-    frequencies = 10000.0 ** (-torch.arange(0, rotary_dim, 2) / rotary_dim)
-    angles = (positions * frequencies).repeat(1, 2)
+    # the halves differ, which no model asks for, so that taking one for the other shows
+    angles = positions * 10000.0 ** (-torch.arange(rotary_dim) / rotary_dim)
     return angles.cos(), angles.sin()
 
 
 def _inputs(
     guards: Guards, sizes: Sizes, num_tokens: int, dtype: torch.dtype
 ) -> tuple[torch.Tensor, ...]:
-    """Query, key and value as views of one fused projection, then cos and sin."""
-    widths = [
-        sizes.heads * sizes.head_dim,
-        sizes.kv_heads * sizes.head_dim,
-        sizes.kv_heads * sizes.value_dim,
-    ]
+    """Query, key and value as views of one fused projection, heads apart, then cos and sin."""
+    counts = [sizes.heads, sizes.kv_heads, sizes.kv_heads]
+    dims = [sizes.head_dim, sizes.head_dim, sizes.value_dim]
+    widths = [count * (dim + 4) for count, dim in zip(counts, dims, strict=True)]
     fused = guards.put(torch.randn(num_tokens, sum(widths)).to(dtype))
-    query, key, value = fused.split(widths, dim=-1)
+    parts = zip(fused.split(widths, dim=-1), counts, dims, strict=True)
     return (
-        query.unflatten(-1, (sizes.heads, -1)),
-        key.unflatten(-1, (sizes.kv_heads, -1)),
-        value.unflatten(-1, (sizes.kv_heads, -1)),
+        *(part.view(num_tokens, count, dim + 4)[:, :, :dim] for part, count, dim in parts),
         *(guards.put(part.to(dtype)) for part in _angles(num_tokens, sizes.rotary_dim)),
     )
 

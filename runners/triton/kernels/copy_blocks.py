@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 TILE = 4096
+WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @triton.jit
@@ -53,9 +54,18 @@ def copy_blocks(
     size = source[0].numel()
     if not (source[0].is_contiguous() and target[0].is_contiguous()):
         raise ValueError("source or target has blocks that are not contiguous")
+    # as integers: not every GPU knows every 8-bit float
+    word = WORDS[source.element_size()]
     tile = min(TILE, triton.next_power_of_2(size))
     copy_blocks_kernel[(num_pairs, triton.cdiv(size, tile))](
-        source, target, source_ids, target_ids, source.stride(0), target.stride(0), size, tile
+        source.view(word),
+        target.view(word),
+        source_ids,
+        target_ids,
+        source.stride(0),
+        target.stride(0),
+        size,
+        tile,
     )
 
 
