@@ -35,8 +35,8 @@ def rms_norm_kernel(
     rows: tl.constexpr,
     block: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64) * rows + tl.arange(0, rows)[:, None]
-    outer, inner = row // num_inner, row % num_inner
+    row = tl.program_id(0) * rows + tl.arange(0, rows)[:, None]
+    outer, inner = (row // num_inner).to(tl.int64), (row % num_inner).to(tl.int64)
     column = tl.arange(0, block)[None, :]
     inside = (row < num_rows) & (column < hidden)
     place = x + outer * x_outer_stride + inner * x_inner_stride + column
