@@ -115,8 +115,10 @@ def rms_norm(
 def _fold(tensor: torch.Tensor, num_inner: int) -> torch.Tensor:
     """As [outer, inner, hidden], without a copy."""
     if tensor.stride(-1) != 1 and tensor.shape[-1] > 1:
-        message = f"the last axis has stride {tensor.stride(-1)}; rms_norm needs it contiguous"
-        raise ValueError(message)
+        raise ValueError(
+            f"x, residual and out need a contiguous last axis; one of shape {list(tensor.shape)} "
+            f"has stride {tensor.stride(-1)} there"
+        )
     return tensor.view(-1, num_inner, tensor.shape[-1])
 
 
