@@ -80,7 +80,8 @@ def count_tokens_kernel(
 @triton.jit
 def penalise(row, own_counts, token, inside, repetition, presence, frequency):
     """Change the logits of tokens whose counts this is first to take."""
-    count = tl.atomic_xchg(own_counts + token, 0, mask=inside, sem="relaxed")
+    # an exchange with 0, which Triton 3.6 cannot compile for AMD
+    count = tl.atomic_and(own_counts + token, 0, mask=inside, sem="relaxed")
     count = tl.where(inside, count, 0)
     taken = count != 0
     logit = tl.load(row + token, mask=taken, other=0.0).to(tl.float32)
