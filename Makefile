@@ -10,7 +10,7 @@ STEPS ?= 100000
 # a forward pass many times slower, with it the quiet machine loses a little.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help install demo test test-kernels fuzz lint bench clean
+.PHONY: help install demo test test-kernels aot fuzz lint bench clean
 .DEFAULT_GOAL := help
 
 help:  ## say what there is
@@ -38,6 +38,9 @@ test: install lint  ## lint, types, and all tests
 test-kernels: install  ## every Triton kernel and the Triton runner, in the interpreter
 	TRITON_INTERPRET=1 $(VENV)/bin/python -m pytest tests/kernels
 
+aot: install  ## compile every Triton kernel for every GPU, without one: build/aot.json
+	$(VENV)/bin/python -m runners.triton.aot --out build/aot.json
+
 lint: install  ## ruff and mypy
 	$(VENV)/bin/ruff check framework plugins runners tests benchmarks
 	$(VENV)/bin/ruff format --check framework plugins runners tests benchmarks
@@ -50,5 +53,5 @@ bench: install  ## pytest-benchmark suites
 	$(VENV)/bin/python -m pytest benchmarks
 
 clean:  ## remove .venv and what tools leave behind
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -82,12 +82,12 @@ def launch_copy_blocks() -> None:
     copy_blocks(cache(), cache(), integers(REQUESTS), integers(REQUESTS))
 
 
-LAUNCHES = {
-    "store_kv": launch_store_kv,
-    "rotate_and_store": launch_rotate_and_store,
-    "rms_norm": launch_rms_norm,
-    "rms_norm of heads": launch_head_norm,
-    "silu_mul": launch_silu_mul,
-    "zero_blocks": launch_zero_blocks,
-    "copy_blocks": launch_copy_blocks,
-}
+LAUNCHES = [
+    ("store_kv", "", launch_store_kv),
+    ("rotate_and_store", "", launch_rotate_and_store),
+    ("rms_norm", "", launch_rms_norm),
+    ("rms_norm", "of heads", launch_head_norm),
+    ("silu_mul", "", launch_silu_mul),
+    ("zero_blocks", "", launch_zero_blocks),
+    ("copy_blocks", "", launch_copy_blocks),
+]

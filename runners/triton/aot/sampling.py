@@ -116,13 +116,13 @@ def launch_logprobs() -> None:
     token_logprobs(floats(REQUESTS, VOCABULARY), integers(REQUESTS))
 
 
-LAUNCHES = {
-    "apply_bitmask": launch_bitmask,
-    "suppress_stop_tokens": launch_stop_tokens,
-    "apply_penalties": launch_penalties,
-    "sample_tokens": launch_sample,
-    "write_distributions": launch_distributions,
-    "verify_drafts": launch_verify_drafts,
-    "reject_drafts": launch_reject_drafts,
-    "token_logprobs": launch_logprobs,
-}
+LAUNCHES = [
+    ("apply_bitmask", "", launch_bitmask),
+    ("suppress_stop_tokens", "", launch_stop_tokens),
+    ("apply_penalties", "", launch_penalties),
+    ("sample_tokens", "", launch_sample),
+    ("write_distributions", "", launch_distributions),
+    ("verify_drafts", "", launch_verify_drafts),
+    ("reject_drafts", "", launch_reject_drafts),
+    ("token_logprobs", "", launch_logprobs),
+]
