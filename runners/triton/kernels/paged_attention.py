@@ -88,20 +88,20 @@ def paged_attention_kernel(
     if first_query >= num_queries:
         return
     length = tl.load(lengths + request)
-    row = tl.arange(0, block_m)
-    index = first_query + row // group
-    inside = (row < block_q * group) & (index < num_queries)
-    head = kv_head * group + row % group
     before = length - num_queries
     earliest = before + first_query
     latest = before + tl.minimum(first_query + block_q, num_queries) - 1
-    token = (start + index).to(tl.int64)
+    row = tl.arange(0, block_m)
+    token, head = row // group, row % group
+    inside = (token < block_q) & (token < num_queries - first_query)
+    # the program's first row is far from the tensor's, its other rows are near
+    token_start = (start + first_query).to(tl.int64)
+    head_start = kv_head * group
     column = tl.arange(0, padded_dim)
-    q = tl.load(
-        query + (token * query_stride + head * query_head_stride)[:, None] + column[None, :],
-        mask=inside[:, None] & (column < head_dim)[None, :],
-        other=0.0,
-    )
+    places = query + token_start * query_stride + head_start * query_head_stride
+    places += (token * query_stride + head * query_head_stride)[:, None] + column[None, :]
+    mask = inside[:, None] & (column < head_dim)[None, :]
+    q = tl.load(places, mask=mask, other=0.0)
     cache = (
         keys + kv_head * keys_head_stride,
         values + kv_head * values_head_stride,
@@ -115,21 +115,20 @@ def paged_attention_kernel(
     sizes: tl.constexpr = (head_dim, value_dim, block_size, tile, window, capped)
     factors = (cap_factor, factor)
     state = empty_state(block_m, padded_value)
-    at = before + index
+    at = earliest + token
     first, unmasked, masked, end = cut_tiles(earliest, latest, window, tile)
     if window is not None:
         state = visit_tiles(state, q, at, cache, factors, first, unmasked, sizes, True)
     state = visit_tiles(state, q, at, cache, factors, unmasked, masked, sizes, False)
     output, peak, total = visit_tiles(state, q, at, cache, factors, masked, end, sizes, True)
     if sinks is not None:
-        total = add_sink(peak, total, sinks, head, inside)
+        total = add_sink(peak, total, sinks + head_start, head, inside)
     output = output / tl.where(total == 0.0, 1.0, total)[:, None]
     column = tl.arange(0, padded_value)
-    tl.store(
-        out + (token * out_stride + head * out_head_stride)[:, None] + column[None, :],
-        output.to(out.dtype.element_ty),
-        mask=inside[:, None] & (column < value_dim)[None, :],
-    )
+    places = out + token_start * out_stride + head_start * out_head_stride
+    places += (token * out_stride + head * out_head_stride)[:, None] + column[None, :]
+    mask = inside[:, None] & (column < value_dim)[None, :]
+    tl.store(places, output.to(out.dtype.element_ty), mask=mask)
 
 
 def paged_attention(

@@ -108,13 +108,11 @@ def split_decode_kernel(
         return
     row = tl.arange(0, block_m)
     inside = row < group
-    head = kv_head * group + row
+    head_start = kv_head * group
     column = tl.arange(0, padded_dim)
-    q = tl.load(
-        query + request * query_stride + (head * query_head_stride)[:, None] + column[None, :],
-        mask=inside[:, None] & (column < head_dim)[None, :],
-        other=0.0,
-    )
+    places = query + request * query_stride + head_start * query_head_stride
+    places += (row * query_head_stride)[:, None] + column[None, :]
+    q = tl.load(places, mask=inside[:, None] & (column < head_dim)[None, :], other=0.0)
     cache = (
         keys + kv_head * keys_head_stride,
         values + kv_head * values_head_stride,
@@ -141,15 +139,15 @@ def split_decode_kernel(
     mask = inside[:, None] & (column < value_dim)[None, :]
     if split:
         # whatever tiles a split has, the query sees a key of them: the total is positive
-        cell = request * request_cells + head * head_cells + tl.program_id(2)
+        cell = request * request_cells + (head_start + row) * head_cells + tl.program_id(2)
+        places = outputs + cell[:, None] * width + column[None, :]
         tl.store(sums + cell, peak + tl.log2(total), mask=inside)
-        tl.store(
-            outputs + cell[:, None] * width + column[None, :], output / total[:, None], mask=mask
-        )
+        tl.store(places, output / total[:, None], mask=mask)
     else:
         if sinks is not None:
-            total = add_sink(peak, total, sinks, head, inside)
-        places = out + request * out_stride + (head * out_head_stride)[:, None] + column[None, :]
+            total = add_sink(peak, total, sinks + head_start, row, inside)
+        places = out + request * out_stride + head_start * out_head_stride
+        places += (row * out_head_stride)[:, None] + column[None, :]
         output = output / tl.where(total == 0.0, 1.0, total)[:, None]
         tl.store(places, output.to(out.dtype.element_ty), mask=mask)
 
