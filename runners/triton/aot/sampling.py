@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 import torch
 
 from runners.triton.aot.attention import REQUESTS, empty, integers
@@ -14,13 +17,16 @@ from runners.triton.kernels.rejection import verify_drafts
 from runners.triton.kernels.sample import sample_tokens
 from runners.triton.kernels.stop_tokens import suppress_stop_tokens
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 VOCABULARY = 128256
 CONTEXT = 131072
 DRAFTS = 4
 
 
 def floats(*shape: int) -> torch.Tensor:
-    """Logits, probabilities and parameters."""
+    """Probabilities and parameters."""
     return empty(*shape, dtype=torch.float32)
 
 
@@ -32,18 +38,18 @@ def longs(*shape: int) -> torch.Tensor:
 def launch_bitmask() -> None:
     """A row a request."""
     words = integers(REQUESTS, VOCABULARY // 32)
-    apply_bitmask(floats(REQUESTS, VOCABULARY), words, integers(REQUESTS))
+    apply_bitmask(empty(REQUESTS, VOCABULARY), words, integers(REQUESTS))
 
 
 def launch_stop_tokens() -> None:
     """A few a request."""
-    suppress_stop_tokens(floats(REQUESTS, VOCABULARY), integers(REQUESTS, 8))
+    suppress_stop_tokens(empty(REQUESTS, VOCABULARY), integers(REQUESTS, 8))
 
 
 def launch_penalties() -> None:
     """All three, with drafts."""
     apply_penalties(
-        floats(REQUESTS, VOCABULARY),
+        empty(REQUESTS, VOCABULARY),
         integers(REQUESTS, CONTEXT),
         row_of=integers(REQUESTS),
         lengths=integers(REQUESTS),
@@ -57,11 +63,11 @@ def launch_penalties() -> None:
     )
 
 
-def launch_sample() -> None:
+def launch_sample(dtype: torch.dtype) -> None:
     """With every filter."""
     heat, top_p, min_p = floats(REQUESTS), floats(REQUESTS), floats(REQUESTS)
     sample_tokens(
-        floats(REQUESTS, VOCABULARY),
+        empty(REQUESTS, VOCABULARY, dtype=dtype),
         heat,
         integers(REQUESTS),
         top_p,
@@ -76,7 +82,7 @@ def launch_sample() -> None:
 def launch_distributions() -> None:
     """As sampling left them."""
     write_distributions(
-        floats(REQUESTS, VOCABULARY),
+        empty(REQUESTS, VOCABULARY),
         floats(REQUESTS),
         integers(REQUESTS),
         floats(REQUESTS, 3),
@@ -113,16 +119,18 @@ def launch_reject_drafts() -> None:
 
 def launch_logprobs() -> None:
     """Of the drawn tokens."""
-    token_logprobs(floats(REQUESTS, VOCABULARY), integers(REQUESTS))
+    token_logprobs(empty(REQUESTS, VOCABULARY), integers(REQUESTS))
 
 
-LAUNCHES = [
+LAUNCHES: list[tuple[str, str, Callable[[], None]]] = [
     ("apply_bitmask", "", launch_bitmask),
     ("suppress_stop_tokens", "", launch_stop_tokens),
     ("apply_penalties", "", launch_penalties),
-    ("sample_tokens", "", launch_sample),
+    ("sample_tokens", "", partial(launch_sample, torch.bfloat16)),
+    ("sample_tokens", "float32", partial(launch_sample, torch.float32)),
     ("write_distributions", "", launch_distributions),
     ("verify_drafts", "", launch_verify_drafts),
     ("reject_drafts", "", launch_reject_drafts),
     ("token_logprobs", "", launch_logprobs),
 ]
+"""(launcher, what sets the launch apart from others of it, the launch)."""
