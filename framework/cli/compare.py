@@ -77,7 +77,7 @@ def command(policies: tuple[str, ...], file: Path, json_path: Path | None, **opt
         stopped_by = _play(runs, model, prompts, outcomes)
     finally:
         model.runner.close()
-    data = _report(outcomes, loading, model, prompts, None if stopped_by is None else len(runs))
+    data = _report(outcomes, model, prompts, None if stopped_by is None else len(runs))
     write_json(json_path, data)
     headline(data["headline"])
     if isinstance(stopped_by, KeyboardInterrupt):
@@ -117,6 +117,9 @@ def _prepare(
         num_threads=loading.threads,
     )
     try:
+        fitting = None if limits.num_blocks is not None else model.num_blocks_that_fit()
+        if fitting is not None:
+            runs = [evolve(run, config=evolve(run.config, num_blocks=fitting)) for run in runs]
         for run in runs:
             check_prompts(evolve(model, config=run.config), run.stack, prompts)
     except BaseException:
@@ -154,13 +157,12 @@ def _play(
 
 def _report(
     outcomes: Sequence[Outcome],
-    loading: Loading,
     model: LoadedModel,
     prompts: Sequence[Prompt],
     num_stopped: int | None,
 ) -> dict[str, Any]:
     """Show the tables; returns what goes into the JSON file."""
-    is_exact = loading.dtype == "float32" and all(
+    is_exact = model.dtype == "float32" and all(
         prompt.sampling_params.temperature == 0 for prompt in prompts
     )
     same = same_outputs(outcomes) if is_exact else None
@@ -173,7 +175,7 @@ def _report(
         "finished": num_stopped is None,
         "outputs_identical": same,
         "model": str(model.directory),
-        "dtype": loading.dtype,
+        "dtype": model.dtype,
         "config": attrs.asdict(model.config),
         "policies": [outcome.as_dict() for outcome in outcomes],
     }

@@ -21,7 +21,7 @@ Command = TypeVar("Command", bound="Callable[..., Any]")
 class Limits:
     """Limits of the scheduler as given on the command line."""
 
-    num_blocks: int
+    num_blocks: int | None
     block_size: int
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -36,8 +36,8 @@ class Loading:
     """Which model, and how it is run."""
 
     model: str
-    dtype: str
-    device: str
+    dtype: str | None
+    device: str | None
     threads: int | None
     runner: str
 
@@ -56,7 +56,9 @@ class Sampling:
 
 
 _LIMITS = (
-    click.option("--num-blocks", type=int, default=1024, show_default=True, help="KV blocks."),
+    click.option(
+        "--num-blocks", type=int, help="KV blocks.  [default: what fits on the GPU, else 1024]"
+    ),
     click.option("--block-size", type=int, default=16, show_default=True, help="Tokens a block."),
     click.option(
         "--max-num-seqs", type=int, default=64, show_default=True, help="Most running requests."
@@ -89,10 +91,14 @@ _LOADING = (
         metavar="M",
         help="A name that `headway models` lists, or a model directory.",
     ),
-    click.option("--dtype", default="float32", show_default=True, help="float32 or bfloat16."),
-    click.option("--device", default="cpu", show_default=True, help="What the runner computes on."),
+    click.option(
+        "--dtype", help="float32, bfloat16 or float16.  [default: the runner's; torch: float32]"
+    ),
+    click.option("--device", help="What the runner computes on.  [default: the runner's choice]"),
     click.option("--threads", type=int, help="CPU threads.  [default: the runner's choice]"),
-    click.option("--runner", default="torch", show_default=True, help="What executes the plans."),
+    click.option(
+        "--runner", default="torch", show_default=True, help="torch (CPU) or triton (GPU)."
+    ),
 )
 _SAMPLING = (
     click.option(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from attrs import evolve
+
 from framework.engine.front import Front
 from framework.engine.models import limits_for, load_model, resolve_model
 from framework.engine.prompts import Prompt
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from framework.protocols import Clock
 
 DEFAULT_NUM_DRAFTS: Final = 4
-DEFAULT_NUM_BLOCKS: Final = 1024
 DEFAULT_NUM_SEQS: Final = 64
 DEFAULT_BUDGET: Final = 512
 
@@ -36,9 +37,11 @@ class LLM:
         model: a name of `headway models`, or a model directory.
         plugins: the stack, last asked first; kv_blocks, chunked_prefill and fcfs are put beneath
             where nothing in it does their work.
-        dtype: "float32" or "bfloat16".
-        device: what the runner computes on.
-        num_blocks, block_size: KV blocks, and tokens of one.
+        dtype: "float32", "bfloat16" or "float16"; None = the runner's choice.
+        device: what the runner computes on; None = the runner's choice.
+        num_blocks: KV blocks; None = as many as fit on the runner's device, or 1024 if it has no
+            memory of its own.
+        block_size: tokens of a block.
         max_num_seqs: most running requests.
         max_num_batched_tokens: token budget of one step.
         max_model_len: most tokens of a request; None = what the model allows.
@@ -62,9 +65,9 @@ class LLM:
         model: str | Path,
         plugins: Sequence[Spec] = (),
         *,
-        dtype: str = "float32",
-        device: str = "cpu",
-        num_blocks: int = DEFAULT_NUM_BLOCKS,
+        dtype: str | None = None,
+        device: str | None = None,
+        num_blocks: int | None = None,
         block_size: int = 16,
         max_num_seqs: int = DEFAULT_NUM_SEQS,
         max_num_batched_tokens: int = DEFAULT_BUDGET,
@@ -96,6 +99,9 @@ class LLM:
         loaded = load_model(
             directory, config, runner=runner, dtype=dtype, device=device, num_threads=num_threads
         )
+        fitting = None if num_blocks is not None else loaded.num_blocks_that_fit()
+        if fitting is not None:
+            loaded = loaded.under(evolve(config, num_blocks=fitting))
         self._open(loaded, stack, None)
 
     @classmethod

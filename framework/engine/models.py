@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MODELS: Final = "headway.models"
 RUNNERS: Final = "headway.runners"
+DEFAULT_NUM_BLOCKS: Final = 1024
 log = logging.getLogger("headway.models")
 
 
@@ -117,6 +118,21 @@ class LoadedModel:
     directory: Path | None = None
     eos_token_ids: Sequence[int] = ()
 
+    @property
+    def dtype(self) -> str | None:
+        """What the runner computes in, if it tells."""
+        return getattr(self.runner, "dtype", None)
+
+    def num_blocks_that_fit(self) -> int | None:
+        """KV blocks for the runner's device, if it can tell.
+
+        Raises:
+            ModelError: there is no room for any.
+        """
+        ask = getattr(self.runner, "num_blocks_that_fit", None)
+        found: int | None = None if ask is None else ask()
+        return found
+
     def under(self, config: SchedulerConfig) -> LoadedModel:
         """The same weights under other limits, with an empty cache if the runner can make one."""
         fresh = getattr(self.runner, "fresh", None)
@@ -149,12 +165,16 @@ def model_length(directory: Path) -> int | None:
 
 
 def limits_for(directory: Path, limits: Mapping[str, Any]) -> SchedulerConfig:
-    """The limits, with the model's own length where `max_model_len` is missing or None.
+    """The limits, with defaults for what is missing or None.
+
+    `max_model_len` is the model's own then, and `num_blocks` 1024.
 
     Raises:
         ConfigError: a limit is wrong, or longer than the model.
     """
     fields = dict(limits)
+    if fields.get("num_blocks") is None:
+        fields["num_blocks"] = DEFAULT_NUM_BLOCKS
     longest = model_length(directory)
     given = fields.pop("max_model_len", None)
     if given is None and longest is not None:
@@ -172,8 +192,8 @@ def load_model(
     config: SchedulerConfig,
     *,
     runner: str = "torch",
-    dtype: str = "float32",
-    device: str = "cpu",
+    dtype: str | None = None,
+    device: str | None = None,
     num_threads: int | None = None,
 ) -> LoadedModel:
     """Load weights and tokenizer.
@@ -182,8 +202,8 @@ def load_model(
         directory: a model directory, as `resolve_model` gives it.
         config: the limits; `config.seed` also seeds the runner.
         runner: a name of the entry-point group `headway.runners`.
-        dtype: what the runner computes in, such as "float32" or "bfloat16".
-        device: what the runner computes on.
+        dtype: what the runner computes in, such as "float32" or "bfloat16"; None = its choice.
+        device: what the runner computes on; None = its choice.
         num_threads: CPU threads, or None for the runner's own choice.
 
     Raises:
@@ -192,15 +212,15 @@ def load_model(
     """
     made_by = runner_class(runner)
     _hide_bars()
+    chosen = {"dtype": dtype, "device": device}
     made = made_by.from_model(
         directory,
         config,
-        dtype=dtype,
-        device=device,
         num_threads=num_threads,
         seed=config.seed,
+        **{name: value for name, value in chosen.items() if value is not None},
     )
-    log.info("loaded %s into runner %s (%s, %s)", directory, runner, dtype, device)
+    log.info("loaded %s into runner %s %s", directory, runner, chosen)
     return LoadedModel(
         made, HuggingFaceTokenizer(directory), config, directory, tuple(made.eos_token_ids)
     )

@@ -82,6 +82,16 @@ class TorchRunner:
         """End-of-sequence tokens."""
         return facts.eos_token_ids(self.model)
 
+    @property
+    def dtype(self) -> str:
+        """What it computes in."""
+        return str(self.model.dtype).removeprefix("torch.")
+
+    @property
+    def device(self) -> str:
+        """What it computes on."""
+        return str(self.model.device)
+
     def fresh(self, config: SchedulerConfig) -> TorchRunner:
         """A runner with the same weights and an empty cache; one of them may run at a time."""
         return TorchRunner(

@@ -28,11 +28,11 @@ def load_model(directory: Path, dtype: str, device: str) -> PreTrainedModel:
         ModelError: no model directory, an unknown dtype, no such device, or an architecture that
             cannot run.
     """
-    check_device(device)
+    check_device(device, dtype)
     return accept(routing.read_model(directory, dtype, device))
 
 
-def check_device(device: str) -> None:
+def check_device(device: str, dtype: str) -> None:
     """Raise ModelError if the kernels cannot run there."""
     kind = device.partition(":")[0]
     if kind not in ("cuda", "cpu"):
@@ -43,6 +43,11 @@ def check_device(device: str) -> None:
         raise ModelError(
             "device: got 'cpu', where kernels run only in Triton's interpreter, for tests: set "
             "TRITON_INTERPRET=1 before Python starts, or take the runner 'torch'"
+        )
+    if kind == "cpu" and dtype == "bfloat16":
+        raise ModelError(
+            "dtype: got 'bfloat16' on 'cpu', but Triton's interpreter multiplies its bit patterns; "
+            "allowed: 'float32', 'float16'"
         )
 
 

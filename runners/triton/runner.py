@@ -26,6 +26,7 @@ from runners.triton.feed import Feed
 from runners.triton.graphs import DecodeGraphs, graph_sizes
 from runners.triton.late import LateOutput
 from runners.triton.loading import load_model
+from runners.triton.memory import num_blocks_that_fit
 from runners.triton.sampler import Sampler
 from runners.triton.transfers import Transfers
 
@@ -111,6 +112,24 @@ class TritonRunner:
     def eos_token_ids(self) -> tuple[int, ...]:
         """End-of-sequence tokens."""
         return facts.eos_token_ids(self.model)
+
+    @property
+    def dtype(self) -> str:
+        """What it computes in."""
+        return str(self.model.dtype).removeprefix("torch.")
+
+    @property
+    def device(self) -> str:
+        """What it computes on."""
+        return str(self.model.device)
+
+    def num_blocks_that_fit(self) -> int | None:
+        """KV blocks for the free memory of the GPU, under this runner's other limits.
+
+        Raises:
+            ModelError: there is no room for any.
+        """
+        return num_blocks_that_fit(self.model, self.config)
 
     def fresh(self, config: SchedulerConfig) -> TritonRunner:
         """A runner with the same weights and an empty cache; one of them may run at a time."""

@@ -1,11 +1,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from attrs import evolve
 
 from framework import ConfigError, ModelError, PluginError
-from framework.engine.models import limits_for, list_models, resolve_model, runner_class
+from framework.engine.models import (
+    LoadedModel,
+    limits_for,
+    list_models,
+    resolve_model,
+    runner_class,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_a_directory_with_a_config_is_a_model(tmp_path: Path) -> None:
@@ -57,3 +68,22 @@ def test_a_broken_config_is_refused(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(ModelError, match=r"config\.json"):
             limits_for(tmp_path, {})
+
+
+def test_blocks_are_1024_unless_given_or_told_by_the_runner(
+    tmp_path: Path, model: Callable[..., LoadedModel]
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert limits_for(tmp_path, {"num_blocks": None}).num_blocks == 1024
+    assert limits_for(tmp_path, {"num_blocks": 9}).num_blocks == 9
+    plain = model()
+    assert (plain.num_blocks_that_fit(), plain.dtype) == (None, None)
+
+    class OnDevice:
+        dtype = "bfloat16"
+
+        def num_blocks_that_fit(self) -> int:
+            return 77
+
+    told = evolve(plain, runner=OnDevice())
+    assert (told.num_blocks_that_fit(), told.dtype) == (77, "bfloat16")
