@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-import triton
-import triton.language as tl
 from attrs import astuple, define
 
 from runners.common.drawing import floors
-from runners.common.philox import ACCEPT, DRAW, REDRAW, uniforms
-from runners.triton.kernels.drawing import philox_words, pick, uniform_of
+from runners.common.philox import uniforms
 from runners.triton.kernels.sample import sample_tokens, sample_tokens_reference
 from tests.kernels.support import Guards
 
@@ -56,7 +53,7 @@ def mixed(guards: Guards, size: int, copies: int) -> Params:
         (1.0, 0, 1.0, 0.0),
         (0.7, 5, 1.0, 0.0),
         (1.3, 0, 0.9, 0.0),
-        (1.0, 0, 1.0, 0.1),
+        (2.5, 0, 1.0, 0.1),
         (0.9, 20, 0.8, 0.05),
         (3.0, size // 2, 0.99, 0.0),
         (5.0, 0, 0.5, 0.0),
@@ -165,16 +162,20 @@ def test_greedy_takes_the_first_of_the_likeliest(device: str, dtype: torch.dtype
     assert limits.isnan().all()
 
 
-def test_a_row_is_not_moved_by_the_others_and_may_lie_apart(device: str) -> None:
-    guards = Guards(device)
-    logits, given = noise(8, 128)[:, :97], params(guards, *[(1.0, 0, 0.9, 0.0)] * 8)
-    apart = guards.put(noise(8, 128))[:, :97]
-    tokens = guards.empty(1, dtype=torch.int32)
+def test_a_row_is_not_moved_by_the_others(device: str) -> None:
+    guards, given = Guards(device), params(Guards(device), *[(1.0, 0, 0.9, 0.0)] * 8)
+    logits = noise(8, 97)
     together, _ = sampled(guards, logits, given)
-    for row in range(8):
-        one = [values[row : row + 1] for values in astuple(given, recurse=False)]
-        sample_tokens(apart[row : row + 1], *one, tokens)
-        assert int(tokens) == int(together[row])
+    backwards = Params(*(values.flip(0) for values in astuple(given, recurse=False)))
+    assert sampled(guards, logits.flip(0), backwards)[0].tolist() == together.tolist()[::-1]
+
+
+def test_rows_may_lie_apart(device: str) -> None:
+    guards = Guards(device)
+    given, tokens = params(guards, *[(1.0, 0, 1.0, 0.0)] * 3), guards.empty(3, dtype=torch.int32)
+    apart = guards.put(noise(3, 128))[:, :97]
+    sample_tokens(apart, *astuple(given, recurse=False), tokens)
+    assert tokens.tolist() == sampled(guards, apart.contiguous(), given)[0].tolist()
 
 
 def test_limits_make_the_distribution(device: str) -> None:
@@ -191,43 +192,3 @@ def test_limits_make_the_distribution(device: str) -> None:
 def test_no_row_draws_nothing(device: str) -> None:
     none = torch.empty(0, device=device)
     sample_tokens(torch.empty(0, 9, device=device), *[none] * 7)
-
-
-@triton.jit
-def numbers_kernel(seed, positions, found, count: tl.constexpr):
-    place = tl.arange(0, count)
-    words = philox_words(tl.load(seed), tl.load(positions + place))
-    tl.store(found + place, uniform_of(words[0]))
-    tl.store(found + count + place, uniform_of(words[1]))
-    tl.store(found + 2 * count + place, uniform_of(words[2]))
-
-
-@pytest.mark.parametrize("seed", [0, 5, 2**40 + 1, 2**63 + 5, 2**64 - 1])
-def test_numbers_are_those_of_the_cpu_bit_for_bit(device: str, seed: int) -> None:
-    guards = Guards(device)
-    positions = [*range(252), 2**31, 2**32, 2**33 + 1, 2**62]
-    signed = torch.tensor([seed - 2**64 if seed >= 2**63 else seed], device=device)
-    found = guards.empty(3, 256, dtype=torch.float32)
-    numbers_kernel[(1,)](signed, guards.put(torch.tensor(positions)), found, 256)
-    guards.check()
-    for word in (DRAW, ACCEPT, REDRAW):
-        expected = torch.from_numpy(uniforms([seed] * 256, positions, word))
-        assert torch.equal(found[word].cpu(), expected)
-
-
-@triton.jit
-def pick_kernel(masses, wanted, found, count: tl.constexpr):
-    place = tl.arange(0, count)
-    tl.store(found, pick(tl.load(masses + place), 100 + place, 0.5, tl.load(wanted)))
-
-
-@pytest.mark.parametrize(
-    ("wanted", "place"), [(0.0, 101), (0.6, 101), (1.5, 104), (3.4, 105), (3.5, 105), (9.0, 105)]
-)
-def test_a_place_without_mass_is_never_picked_whatever_is_wanted(
-    device: str, wanted: float, place: int
-) -> None:
-    masses = torch.tensor([0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0], device=device)
-    found = torch.zeros(1, dtype=torch.int32, device=device)
-    pick_kernel[(1,)](masses, torch.tensor([wanted], device=device), found, 8)
-    assert found.tolist() == [place]

@@ -33,9 +33,8 @@ def verify_drafts_kernel(
     found = tl.load(drawn + first + place, mask=place <= number, other=-1)
     draft = tl.load(drafts + request * drafts_stride + place, mask=place < number, other=-1)
     accepted = tl.min(tl.where((place < number) & (draft == found), padded_width, place), 0)
-    inside = place < width
-    kept = is_real & (place <= accepted)
-    tl.store(tokens + request * tokens_stride + place, tl.where(kept, found, -1), mask=inside)
+    found = tl.where(place <= accepted, found, -1)
+    tl.store(tokens + request * tokens_stride + place, found, mask=place < width)
     tl.store(counts + request, tl.where(is_real, accepted + 1, 0))
 
 

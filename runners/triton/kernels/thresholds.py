@@ -60,6 +60,7 @@ def middle(low, high, turn):
     halfway = low * 0.5 + high * 0.5
     use = (turn % 2 == 1) & (low > float("-inf")) & (high < float("inf"))
     found = tl.where(use, halfway, found)
+    # between -0 and the next float lies 0, which is not above -0
     return tl.where((found > low) & (found <= high), found, high)
 
 
@@ -89,15 +90,17 @@ def narrow_in_lanes(first, second, top, scale, low, need):
 
 @triton.jit
 def split_at(row, size, pivot, top, scale, tile: tl.constexpr, num_tiles: tl.constexpr):
-    """Weight of the logits from `pivot` on, the least of them, and the largest below it."""
+    """Weight of the logits from `pivot` on, the least of them, and the largest below it.
+
+    What lies beyond the end is -inf, so it is above no pivot and has no weight.
+    """
     lane = tl.arange(0, tile)
     weight = tl.zeros([tile], tl.float32)
     least = tl.full([tile], float("inf"), tl.float32)
     most = tl.full([tile], float("-inf"), tl.float32)
     for number in range(num_tiles):
-        place = number * tile + lane
-        logits = load_logits(row, place, size)
-        inside = (logits >= pivot) & (place < size)
+        logits = load_logits(row, number * tile + lane, size)
+        inside = logits >= pivot
         weight += tl.where(inside, weigh(logits, top, scale), 0.0)
         least = tl.minimum(least, tl.where(inside, logits, float("inf")))
         most = tl.maximum(most, tl.where(inside, float("-inf"), logits))
