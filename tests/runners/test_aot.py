@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("triton", reason="the kernels need triton")
 
-from runners.triton.aot.compiling import Outcome, compile_all
+from runners.triton.aot.compiling import Compilers, Outcome
 from runners.triton.aot.figures import Figures, read_gcn
 from runners.triton.aot.report import judge, write_report
 from runners.triton.aot.specs import Spec, list_specs
@@ -79,7 +79,8 @@ def test_good_rows_pass(tmp_path: Path) -> None:
 def test_a_compiler_that_ends_its_process_is_named_and_the_rest_compiled() -> None:
     dying = Spec("dying", "sm_80", "", partial(os._exit, 3))
     idle = Spec("idle", "sm_80", "", partial(int))
-    outcomes = compile_all([dying, idle], 1, lambda: None)
+    with Compilers(1) as compilers:
+        outcomes = compilers.compile([dying, idle])
     assert outcomes == [
         (dying, Outcome({}, "the compiler ended its process")),
         (idle, Outcome({})),

@@ -16,7 +16,7 @@ os.environ.pop("TRITON_INTERPRET", None)
 
 import triton
 
-from runners.triton.aot.compiling import compile_all
+from runners.triton.aot.compiling import Compilers
 from runners.triton.aot.report import judge, write_report
 from runners.triton.aot.specs import list_specs
 from runners.triton.configs import TABLE, read_table
@@ -48,7 +48,8 @@ def main(
         console=Console(stderr=True),
     ) as bar:
         task = bar.add_task("", total=len(specs))
-        outcomes = compile_all(specs, jobs, lambda: bar.advance(task))
+        with Compilers(jobs) as compilers:
+            outcomes = compilers.compile(specs, lambda: bar.advance(task))
     verdict = judge(outcomes)
     if out:
         write_report(out, verdict, triton.__version__, time.perf_counter() - start)

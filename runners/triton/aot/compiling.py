@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from runners.triton.aot.absent import compile_launch
 from runners.triton.aot.figures import Figures, read_figures
@@ -35,28 +35,52 @@ def compile_spec(spec: Spec) -> Outcome:
         return Outcome({}, f"{type(error).__name__}: {error}")
 
 
-def compile_all(
-    specs: Sequence[Spec], jobs: int, advance: Callable[[], None]
-) -> list[tuple[Spec, Outcome]]:
-    """Compile all in `jobs` processes; `advance` is called after each.
+@define(eq=False)
+class Compilers:
+    """A pool of processes that compile, for use in a `with` statement."""
 
-    The compiler may end its process, and with it the pool. What is left is then compiled one
-    launch a process.
-    """
-    outcomes: dict[int, Outcome] = {}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        places = {pool.submit(compile_spec, spec): place for place, spec in enumerate(specs)}
+    jobs: int
+    _pool: ProcessPoolExecutor | None = field(default=None, init=False)
+
+    def __enter__(self) -> Compilers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def compile(
+        self, specs: Sequence[Spec], advance: Callable[[], object] = int
+    ) -> list[tuple[Spec, Outcome]]:
+        """Compile all; `advance` is called after each.
+
+        The compiler may end its process, and with it the pool. What is left is then compiled one
+        launch a process.
+        """
+        if self._pool is None:
+            self._pool = make_pool(self.jobs)
+        places = {self._pool.submit(compile_spec, spec): place for place, spec in enumerate(specs)}
+        outcomes: dict[int, Outcome] = {}
         for future in as_completed(places):
             if not isinstance(future.exception(), BrokenProcessPool):
                 outcomes[places[future]] = future.result()
                 advance()
-    for place in range(len(specs)):
-        if place not in outcomes:
-            with ProcessPoolExecutor(1, mp_context=context) as pool:
-                try:
-                    outcomes[place] = pool.submit(compile_spec, specs[place]).result()
-                except BrokenProcessPool:
-                    outcomes[place] = Outcome({}, "the compiler ended its process")
+        for place in sorted(set(places.values()) - set(outcomes)):
+            self._pool = None
+            outcomes[place] = compile_alone(specs[place])
             advance()
-    return [(spec, outcomes[place]) for place, spec in enumerate(specs)]
+        return [(spec, outcomes[place]) for place, spec in enumerate(specs)]
+
+
+def make_pool(jobs: int) -> ProcessPoolExecutor:
+    """Started afresh, not forked: a process that has used a GPU cannot be forked."""
+    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+
+
+def compile_alone(spec: Spec) -> Outcome:
+    """In a process that may die."""
+    with make_pool(1) as pool:
+        try:
+            return pool.submit(compile_spec, spec).result()
+        except BrokenProcessPool:
+            return Outcome({}, "the compiler ended its process")
