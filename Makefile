@@ -2,6 +2,7 @@
 # make test: lint, types and the tests. Both make .venv first; only that needs the network.
 
 PYTHON ?= python3
+GPU_PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STEPS ?= 100000
@@ -10,7 +11,7 @@ STEPS ?= 100000
 # a forward pass many times slower, with it the quiet machine loses a little.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help install demo test test-kernels aot fuzz lint bench clean
+.PHONY: help install demo test test-kernels aot fuzz lint gpu-check bench clean
 .DEFAULT_GOAL := help
 
 help:  ## say what there is
@@ -48,6 +49,10 @@ lint: install  ## ruff and mypy
 
 fuzz: install  ## random schedules with all checks: make fuzz STEPS=1000000
 	$(VENV)/bin/python -m tests.machine.fuzz --steps $(STEPS)
+
+gpu-check:  ## check the Triton runner on this machine's GPU, with its own Python: OUT=DIR
+	$(if $(OUT),,$(error OUT is not set: make gpu-check OUT=DIR))
+	$(GPU_PYTHON) -m benchmarks.gpu_check --out "$(OUT)"
 
 bench: install  ## pytest-benchmark suites
 	$(VENV)/bin/python -m pytest benchmarks
