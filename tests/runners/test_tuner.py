@@ -9,7 +9,12 @@ import pytest
 
 pytest.importorskip("triton", reason="the kernels need triton")
 
+import torch
+
+from runners.triton.aot.compiling import Compilers
 from runners.triton.configs import ARCHS, AttentionConfig, Situation, table
+from runners.triton.tuner.bench import Bench
+from runners.triton.tuner.machine import ThisMachine
 from runners.triton.tuner.search import Search, candidates, distance, visiting_order
 
 if TYPE_CHECKING:
@@ -161,3 +166,13 @@ def test_candidates_may_fit_and_the_nearest_come_first(arch: str, phase: str) ->
     assert all(config.shared_bound(128, 2) <= 2 * ARCHS[arch].shared_bytes for config in found)
     wide = attrs.evolve(row, head_dim=256)
     assert len(candidates(wide, table()[wide])) < len(found)
+
+
+def test_candidates_are_compiled_and_judged_as_rows_are() -> None:
+    row = Situation("gfx942", 64, 1, "bfloat16", "prefill")
+    good, too_large = AttentionConfig(16, 32, 4, 2), AttentionConfig(16, 128, 4, 5)
+    with Compilers(1) as compilers:
+        machine = ThisMachine(compilers, Bench(torch.device("cpu"), 4, lambda _: 0.0))
+        assert machine.compiling(row, [too_large, good]) == [good]
+        assert machine.acceptable(row, good)
+        assert not machine.acceptable(row, too_large)

@@ -6,51 +6,16 @@ import os
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import torch
-from attrs import define
 from triton.testing import do_bench
 
 from runners.triton.aot.compiling import Compilers
-from runners.triton.aot.report import judge
-from runners.triton.aot.specs import of_row, variants
 from runners.triton.configs import TABLE, TUNED_ARCHS, current_arch, read_table, write_table
 from runners.triton.tuner.bench import Bench
+from runners.triton.tuner.machine import ThisMachine
 from runners.triton.tuner.search import Search
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from runners.triton.configs import AttentionConfig, Situation
-
-
-@define(eq=False)
-class ThisMachine:
-    """Compiles in other processes and times in this one."""
-
-    compilers: Compilers
-    bench: Bench
-
-    def compiling(
-        self, situation: Situation, configs: Sequence[AttentionConfig]
-    ) -> list[AttentionConfig]:
-        """Those that compile, fit and do not spill."""
-        outcomes = self.compilers.compile([of_row(situation, config) for config in configs])
-        return [
-            config
-            for config, outcome in zip(configs, outcomes, strict=True)
-            if not judge([outcome]).complaints
-        ]
-
-    def time(self, situation: Situation, config: AttentionConfig) -> float:
-        """Microseconds of a launch."""
-        return self.bench.time(situation, config)
-
-    def acceptable(self, situation: Situation, config: AttentionConfig) -> bool:
-        """Whether the row would pass `make aot`, with every feature."""
-        return not judge(self.compilers.compile(list(variants(situation, config)))).complaints
 
 
 @click.command()
