@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from framework.clock import VirtualClock
 from framework.config import SchedulerConfig
 from framework.errors import (
     ConfigError,
@@ -20,6 +21,7 @@ from framework.errors import (
     StallError,
 )
 from framework.hookspecs import API_VERSION, hookimpl
+from framework.latency import LinearLatency
 from framework.output import (
     CachedRequestData,
     ConnectorMetadata,
@@ -44,7 +46,7 @@ from framework.protocols import (
     WaitingView,
 )
 from framework.reports import Setup, StepReport, TokenCounts
-from framework.request import EncoderInput, PreemptMode, Request, Status
+from framework.request import EncoderInput, PreemptMode, Request, Slo, Status
 from framework.sampling import SamplingParams
 from framework.scheduler import Scheduler
 from framework.stack import DEFAULT_STACK
@@ -72,6 +74,7 @@ __all__ = [
     "Hit",
     "KvView",
     "LatencyModel",
+    "LinearLatency",
     "ModelError",
     "NewRequestData",
     "PluginError",
@@ -88,6 +91,7 @@ __all__ = [
     "SchedulerConfig",
     "SchedulerOutput",
     "Setup",
+    "Slo",
     "StallError",
     "Stash",
     "StashKey",
@@ -97,6 +101,7 @@ __all__ = [
     "StepView",
     "TokenCounts",
     "TokenLogprobs",
+    "VirtualClock",
     "WaitingView",
     "hookimpl",
 ]

@@ -70,6 +70,19 @@ class EncoderInput:
     num_tokens: int
 
 
+@frozen(kw_only=True)
+class Slo:
+    """What was promised for a request, in seconds; None = nothing.
+
+    Attributes:
+        ttft_s: time to first token, from arrival.
+        tpot_s: time per output token after the first, on average.
+    """
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+
 @define(eq=False, repr=False)
 class Request:
     """One request and its counters. Policies read it; only the core writes it.
@@ -87,6 +100,7 @@ class Request:
         eos_token_ids: end-of-sequence tokens of the model.
         needs_pooling: True = no token is sampled; the request ends with its pooled vector.
         deadline: seconds on the scheduler's clock, or None (deadline policies).
+        slo: what was promised, or None (deadline policies).
         stash: typed storage for plugin data.
     """
 
@@ -102,6 +116,7 @@ class Request:
     eos_token_ids: Sequence[int] = field(default=(), kw_only=True)
     needs_pooling: bool = field(default=False, kw_only=True)
     deadline: float | None = field(default=None, kw_only=True)
+    slo: Slo | None = field(default=None, kw_only=True)
     stash: Stash = field(factory=Stash, init=False)
 
     # The books. Counters are stored, not derived: the step loop reads them for every request.

@@ -7,13 +7,13 @@ decode phase. The loop keeps the books; every decision is a hook.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, final
 
 from framework import answers, places, update
 from framework.admission import admit, next_waiting
 from framework.arrival import check_new
 from framework.books import Books, Counters, Event
+from framework.clock import MonotonicClock
 from framework.config import SchedulerConfig
 from framework.errors import HeadwayError, PolicyError, RequestError
 from framework.handout import hand_out
@@ -31,14 +31,6 @@ if TYPE_CHECKING:
 
     from framework.output import RunnerOutput, SchedulerOutput, StepResult
     from framework.waiting import WaitingQueue
-
-
-class MonotonicClock:
-    """Real time, for schedulers that are given no clock."""
-
-    def now(self) -> float:
-        """Seconds since some fixed moment."""
-        return time.monotonic()
 
 
 @final

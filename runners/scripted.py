@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from zlib import crc32
 
 from attrs import define, field
 
-from framework import ConfigError, ModelError
+from framework import ModelError, VirtualClock
+from framework.clock import check_seconds
 from framework.testing import TokenRunner, default_tokens
 
 if TYPE_CHECKING:
@@ -24,32 +25,6 @@ if TYPE_CHECKING:
 
 StepSeconds: TypeAlias = "float | Callable[[SchedulerOutput], float]"
 STEP_S = 0.01
-
-
-def _seconds(value: Any, name: str) -> float:
-    """A finite number of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise ConfigError(f"{name}: got {value!r}, allowed: seconds, a number of at least 0")
-    return float(value)
-
-
-@define(eq=False)
-class VirtualClock:
-    """A clock that moves only when it is told to; give the same one to the scheduler."""
-
-    _now: float = 0.0
-
-    def now(self) -> float:
-        """Seconds since the start."""
-        return self._now
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass.
-
-        Raises:
-            ConfigError: `seconds` is negative or no number.
-        """
-        self._now += _seconds(seconds, "seconds")
 
 
 @define(eq=False)
@@ -80,7 +55,7 @@ class ScriptedRunner:
 
     def __attrs_post_init__(self) -> None:
         if not callable(self.step_s):
-            _seconds(self.step_s, "step_s")
+            check_seconds(self.step_s, "step_s")
         self._rows = TokenRunner(self.block_size, self.tokens, self.drafts, paged=self.paged)
 
     @classmethod
@@ -121,7 +96,7 @@ class ScriptedRunner:
         seconds = 0.0
         if output.num_scheduled_tokens:
             given = self.step_s(output) if callable(self.step_s) else self.step_s
-            seconds = _seconds(given, "step_s")
+            seconds = check_seconds(given, "step_s")
         self.clock.advance(seconds)
         result.duration_s = seconds
         return result

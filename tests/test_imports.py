@@ -23,7 +23,7 @@ FILES = sorted(
 )
 
 LAYERS = (
-    {"errors", "config", "sampling", "stash", "request", "hashing", "ngram"},
+    {"errors", "config", "sampling", "stash", "request", "hashing", "ngram", "clock"},
     {"output", "protocols", "reports", "latency"},
     {"waiting", "plan"},
     {"hookspecs"},
