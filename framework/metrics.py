@@ -150,6 +150,7 @@ class Distribution:
     mean: float | None = None
     p50: float | None = None
     p90: float | None = None
+    p95: float | None = None
     p99: float | None = None
     max: float | None = None
 
@@ -160,8 +161,8 @@ class Distribution:
         if not known:
             return cls()
         mean = sum(known) / len(known)
-        p50, p90, p99 = (_percentile(known, share) for share in (0.5, 0.9, 0.99))
-        return cls(len(known), mean, p50, p90, p99, known[-1])
+        shares = (_percentile(known, share) for share in (0.5, 0.9, 0.95, 0.99))
+        return cls(len(known), mean, *shares, known[-1])
 
 
 @frozen(kw_only=True)

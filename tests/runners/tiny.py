@@ -42,7 +42,11 @@ def config(kind: str, **fields: Any) -> Any:
     """A configuration of SIZES with what is special about its kind."""
     special = {
         "gemma2": {"sliding_window": WINDOW, "query_pre_attn_scalar": 16},  # window, soft cap
-        "gemma3_text": {"sliding_window": WINDOW, "query_pre_attn_scalar": 16, "layer_types": MIXED},
+        "gemma3_text": {
+            "sliding_window": WINDOW,
+            "query_pre_attn_scalar": 16,
+            "layer_types": MIXED,
+        },
         "gpt_oss": {  # window, sinks, experts
             "sliding_window": WINDOW,
             "num_local_experts": 4,

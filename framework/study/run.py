@@ -1,0 +1,95 @@
+"""`simulate_policy`: one stack on one workload in virtual time, in one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from attrs import define
+
+from framework.clock import VirtualClock
+from framework.config import SchedulerConfig
+from framework.engine.models import runner_class
+from framework.latency import LinearLatency, load_latency
+from framework.scheduler import Scheduler
+from framework.stack import complete_stack
+from framework.study.drive import Drive, check_sync
+from framework.study.meter import Meter
+from framework.study.outcome import Outcome, outcome_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from framework.loading import Spec
+    from framework.study.workload import Workload
+
+DEFAULT_LATENCY = "llama3-8b-a100"
+
+
+@define(eq=False)
+class Run:
+    """A finished run: what it came to, and what it was measured with."""
+
+    outcome: Outcome
+    meter: Meter
+    scheduler: Scheduler
+
+
+def default_config(latency: LinearLatency, **limits: Any) -> SchedulerConfig:
+    """Limits of a server of that model and GPU; its whole KV memory, unless given."""
+    fields: dict[str, Any] = {"max_num_batched_tokens": 2048, "max_num_seqs": 256, **limits}
+    size = fields.get("block_size", 16)
+    if latency.num_kv_tokens is not None:
+        fields.setdefault("num_blocks", latency.num_kv_tokens // size + 1)
+    return SchedulerConfig.from_mapping(fields)
+
+
+def simulate_policy(
+    workload: Workload,
+    plugins: Sequence[Spec] = (),
+    *,
+    config: SchedulerConfig | None = None,
+    latency: LinearLatency | str = DEFAULT_LATENCY,
+    predicts: LinearLatency | None = None,
+    tenant_weights: Mapping[str, float] | None = None,
+    horizon: float | None = None,
+    on_end: Callable[[int], object] | None = None,
+    runner_options: Mapping[str, Any] | None = None,
+) -> Run:
+    """Run a workload.
+
+    Args:
+        workload: what arrives.
+        plugins: the stack, last asked first; the usual plugins are put beneath where nothing in
+            it does their work.
+        config: the limits; None = `default_config` of the latency model.
+        latency: how long steps take: a model, a name of `latency_names`, or a file.
+        predicts: what policies may predict with; None = the same model.
+        tenant_weights: {tenant: share} for fairness; 1 where nothing is said.
+        horizon: seconds after which the run is cut; None = until all requests have ended.
+        on_end: told how many requests have just ended.
+        runner_options: of the simulated runner: noise, acceptance, link_bytes_per_s, seed.
+
+    Raises:
+        PluginError, ConfigError: the stack or a limit is wrong.
+        PolicyError, StallError: the policy failed.
+    """
+    model = load_latency(latency) if not isinstance(latency, LinearLatency) else latency
+    limits = config or default_config(model)
+    options = dict(runner_options or {})
+    if model.kv_bytes_per_token is not None:
+        options.setdefault("kv_bytes_per_token", model.kv_bytes_per_token)
+    clock = VirtualClock()
+    runner = runner_class("simulated")(limits, model, clock, **options)
+    meter = Meter(dict(tenant_weights or {}))
+    scheduler = Scheduler(
+        limits, [*complete_stack(plugins), meter], clock=clock, latency=predicts or model
+    )
+    check_sync(scheduler)
+    Drive(workload, scheduler, runner, meter, horizon, on_end).run()
+    return Run(outcome_of(meter, scheduler), meter, scheduler)
+
+
+def with_seed(config: SchedulerConfig, seed: int) -> SchedulerConfig:
+    """The same limits, other random streams."""
+    return attrs.evolve(config, seed=seed)
