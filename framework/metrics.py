@@ -114,6 +114,7 @@ class Timeline:
         }
 
 
+SHARES = (0.5, 0.9, 0.95, 0.99)
 _TIMELINE: StashKey[Timeline] = StashKey()
 
 
@@ -161,8 +162,8 @@ class Distribution:
         if not known:
             return cls()
         mean = sum(known) / len(known)
-        shares = (_percentile(known, share) for share in (0.5, 0.9, 0.95, 0.99))
-        return cls(len(known), mean, *shares, known[-1])
+        p50, p90, p95, p99 = (_percentile(known, share) for share in SHARES)
+        return cls(len(known), mean, p50, p90, p95, p99, known[-1])
 
 
 @frozen(kw_only=True)

@@ -10,12 +10,13 @@ ones keep none, and count in the SLO attainment.
 from __future__ import annotations
 
 from collections import Counter
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 import attrs
 from attrs import frozen
 
-from framework.metrics import Distribution
+from framework.metrics import SHARES, Distribution
 
 if TYPE_CHECKING:
     from framework.scheduler import Scheduler
@@ -114,15 +115,15 @@ def outcome_of(meter: Meter, scheduler: Scheduler) -> Outcome:
 
 def _of(values: Any) -> Distribution:
     """NaN = has not happened."""
-    return Distribution.of(value for value in values if value == value)
+    return Distribution.of(value for value in values if not isnan(value))
 
 
 def _gaps(meter: Meter) -> Distribution:
     gaps = meter.gaps
     if not gaps.count:
         return Distribution()
-    shares = (gaps.percentile(share) for share in (0.5, 0.9, 0.95, 0.99))
-    return Distribution(gaps.count, gaps.mean, *shares, gaps.longest)
+    p50, p90, p95, p99 = (gaps.percentile(share) for share in SHARES)
+    return Distribution(gaps.count, gaps.mean, p50, p90, p95, p99, gaps.longest)
 
 
 def _by_tenant(meter: Meter) -> dict[str, Distribution]:
