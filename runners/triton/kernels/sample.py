@@ -14,7 +14,7 @@ from runners.common.drawing import draw, floors, weights
 from runners.triton.kernels.drawing import philox_words, pick, uniform_of
 from runners.triton.kernels.thresholds import find_floor, load_logits, split_at, survey, weigh
 
-TILE = 8192
+TILE = 4096
 NUM_WARPS = 16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
