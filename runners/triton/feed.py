@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from attrs import define
 
-from runners.triton.graphs import graph_sizes
+from runners.triton.graphs import graph_sizes, size_for
 from runners.triton.inputs import StepInputs, fields_of, padded
 from runners.triton.staging import Staging
 from runners.triton.tables import BlockTables
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 BYTES_PER_REQUEST = 512
 BYTES_PER_TOKEN = 32
+NO_ROWS = np.zeros(1, dtype=np.int64)
 
 
 @define(eq=False)
@@ -36,12 +37,14 @@ class Step:
         inputs: of the model, padded to `size` requests if there is one.
         size: of the captured graph that runs it, or None: it runs as it is.
         table_rows: [R] int64, without padding.
+        logits_rows: [L] int64, as in the batch; row 0 where no request samples.
         fields: what else was sent.
     """
 
     inputs: StepInputs
     size: int | None
     table_rows: torch.Tensor
+    logits_rows: torch.Tensor
     fields: Mapping[str, torch.Tensor]
 
 
@@ -85,6 +88,7 @@ class Feed:
             "unknown": unknown.astype(np.int64),
             "unknown_rows": table_rows[owners].astype(np.int64),
             "own_rows": table_rows.astype(np.int64),
+            "logits_rows": batch.logits_rows if len(batch.logits_rows) else NO_ROWS,
             "changed_ids": ids,
             **more,
         }
@@ -98,15 +102,15 @@ class Feed:
             tables=self.tables.ids,
             is_decode=size is not None,
         )
-        return Step(step_inputs, size, sent["own_rows"], sent)
+        return Step(step_inputs, size, sent["own_rows"], sent["logits_rows"], sent)
 
     def _upload(
         self, inputs: dict[str, np.ndarray], others: dict[str, np.ndarray], batch: FlatBatch
     ) -> tuple[dict[str, torch.Tensor], int | None]:
         """Padded to a graph's size, its inputs at their fixed places, if it can be; else as is."""
         num_requests = len(batch.rows)
-        if len(batch.input_ids) == num_requests:
-            size = next(size for size in self._sizes if size >= num_requests)
+        size = size_for(self._sizes, num_requests)
+        if size is not None and len(batch.input_ids) == num_requests:
             fields = {**padded(inputs, size), **others}
             if self._decodes.holds(fields, self._room):
                 return self._decodes.upload(fields, self._room), size

@@ -9,6 +9,7 @@ from attrs import define, field
 from torch import nn
 
 from runners.common.routing import attach
+from runners.triton.kernels.paged_attention import attention_reference
 from runners.triton.modules import (
     GATED,
     PROJECTED,
@@ -54,18 +55,37 @@ class _Seen:
 
 @define(eq=False)
 class _Recorder:
-    """Stands before a cache and notes what each layer asks for."""
+    """Stands where a cache would, notes what each layer asks for, and attends without kernels."""
 
-    cache: PagedCache
     options: dict[int, Options] = field(factory=dict)
     num_calls: int = 0
 
-    def begin(self, batch: Any) -> None:
-        self.cache.begin(batch)
+    def begin(self, batch: object) -> None:
+        """There is one request, from its first token on."""
 
-    def attend(self, layer: int, *tensors: Any) -> torch.Tensor:
-        self.options[layer] = tensors[-1]
-        return self.cache.attend(layer, *tensors)
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        options: Options,
+    ) -> torch.Tensor:
+        self.options[layer] = options
+        count, device = len(query), query.device
+        return attention_reference(
+            query,
+            key[None],
+            value[None],
+            starts=torch.tensor([0, count], device=device),
+            lengths=torch.tensor([count], device=device),
+            tables=torch.zeros(1, 1, dtype=torch.int32, device=device),
+            rows=torch.zeros(1, dtype=torch.int32, device=device),
+            scale=query.shape[2] ** -0.5 if options.scaling is None else options.scaling,
+            window=options.window,
+            softcap=options.softcap,
+            sinks=options.sinks,
+        )
 
 
 @torch.inference_mode()
@@ -75,53 +95,51 @@ def fuse(model: PreTrainedModel, cache: PagedCache, run: Callable[[], object]) -
     Args:
         model: its attention is routed.
         cache: what `run` needs has begun there.
-        run: one forward pass of the model.
+        run: one forward pass of the model, over the first tokens of one request.
 
     Returns:
         How many modules of each fused class there are now.
     """
-    recorder = _Recorder(cache)
+    recorder = _Recorder()
     attach(model, recorder)
     seen = _watch(model, run)
     attach(model, cache)
     counts: dict[str, int] = {}
-    for parent, name, module in _inner_first(model):
-        if module not in seen:
-            continue
-        for fused in _candidates(module, recorder.options):
-            if seen[module].is_matched_by(fused):
-                setattr(parent, name, fused)
+    for name in reversed(list(seen)):
+        call = seen.pop(name)
+        for fused in _candidates(model.get_submodule(name), recorder.options):
+            if call.is_matched_by(fused):
+                model.set_submodule(name, fused)
                 kind = type(fused).__name__
                 counts[kind] = counts.get(kind, 0) + 1
                 break
     return counts
 
 
-def _watch(model: nn.Module, run: Callable[[], object]) -> dict[nn.Module, _Seen]:
-    """Run once, noting calls of the modules that could be replaced."""
-    seen: dict[nn.Module, _Seen] = {}
+def _watch(model: nn.Module, run: Callable[[], object]) -> dict[str, _Seen]:
+    """Run once, noting calls of the modules that could be replaced, parents before children.
 
-    def note(module: nn.Module, args: Any, given: Any, result: Any) -> None:
-        seen[module] = _Seen(_copied(args), _copied(given), _first(result).clone())
+    By name, so that a module that is replaced is let go at once: on a GPU it would be too much.
+    """
+    names = [name for name, module in model.named_modules() if _kind(module) is not None]
+    seen: dict[str, _Seen] = {}
+
+    def watcher(name: str) -> Callable[..., None]:
+        def note(_: nn.Module, args: Any, given: Any, result: Any) -> None:
+            seen[name] = _Seen(_copied(args), _copied(given), _first(result).clone())
+
+        return note
 
     handles = [
-        module.register_forward_hook(note, with_kwargs=True)
-        for module in model.modules()
-        if _kind(module) is not None
+        model.get_submodule(name).register_forward_hook(watcher(name), with_kwargs=True)
+        for name in names
     ]
     try:
         run()
     finally:
         for handle in handles:
             handle.remove()
-    return seen
-
-
-def _inner_first(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """(parent, name, module), children before their parents, as they are now."""
-    for parent in reversed(list(model.modules())):
-        for name, module in list(parent.named_children()):
-            yield parent, name, module
+    return {name: seen[name] for name in names if name in seen}
 
 
 def _kind(module: nn.Module) -> str | None:
@@ -129,14 +147,22 @@ def _kind(module: nn.Module) -> str | None:
     if name.endswith("RMSNorm") and epsilon_of(module) is not None:
         return "norm" if isinstance(getattr(module, "weight", None), nn.Parameter) else None
     if name.endswith("MLP"):
-        return "mlp" if _has_linears(module, *GATED, "down_proj") else None
+        return "mlp" if _can_join(module, GATED) and _has_linears(module, "down_proj") else None
     if name in ATTENTIONS:
-        return "attention" if _has_linears(module, *PROJECTED, "o_proj") else None
+        can_join = _can_join(module, PROJECTED) and _has_linears(module, "o_proj")
+        return "attention" if can_join else None
     return "layer" if name in LAYERS else None
 
 
 def _has_linears(module: nn.Module, *names: str) -> bool:
     return all(type(getattr(module, name, None)) is nn.Linear for name in names)
+
+
+def _can_join(module: nn.Module, names: tuple[str, ...]) -> bool:
+    """All are linear layers, and all have a bias or none has."""
+    if not _has_linears(module, *names):
+        return False
+    return len({getattr(module, name).bias is None for name in names}) == 1
 
 
 def _candidates(module: nn.Module, options: dict[int, Options]) -> Iterator[nn.Module]:

@@ -26,10 +26,18 @@ class LateOutput(Future[RunnerOutput]):
 
     def result(self, timeout: float | None = None) -> RunnerOutput:
         """The step's output; waits for the device, whatever the timeout."""
+        self._fill()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What reading it raised, if anything; waits likewise."""
+        self._fill()
+        return super().exception(timeout)
+
+    def _fill(self) -> None:
         with self._lock:
             if not self.done():
                 try:
                     self.set_result(self._finish())
                 except Exception as error:
                     self.set_exception(error)
-        return super().result(timeout)

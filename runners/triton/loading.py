@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
 import torch
 
-from framework import ModelError
 from runners.common import routing
 from runners.triton.cache import PagedCache
+from runners.triton.devices import check_device, current
 from runners.triton.fusing import fuse
 
 if TYPE_CHECKING:
@@ -32,25 +31,6 @@ def load_model(directory: Path, dtype: str, device: str) -> PreTrainedModel:
     return accept(routing.read_model(directory, dtype, device))
 
 
-def check_device(device: str, dtype: str) -> None:
-    """Raise ModelError if the kernels cannot run there."""
-    kind = device.partition(":")[0]
-    if kind not in ("cuda", "cpu"):
-        raise ModelError(f"device: got {device!r}, allowed: 'cuda', 'cuda:N' or 'cpu'")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ModelError(f"device: got {device!r}, but torch finds no GPU here")
-    if kind == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise ModelError(
-            "device: got 'cpu', where kernels run only in Triton's interpreter, for tests: set "
-            "TRITON_INTERPRET=1 before Python starts, or take the runner 'torch'"
-        )
-    if kind == "cpu" and dtype == "bfloat16":
-        raise ModelError(
-            "dtype: got 'bfloat16' on 'cpu', but Triton's interpreter multiplies its bit patterns; "
-            "allowed: 'float32', 'float16'"
-        )
-
-
 def accept(model: PreTrainedModel) -> PreTrainedModel:
     """Make an instance whose attention is `routing.IMPLEMENTATION` ready to run.
 
@@ -68,4 +48,5 @@ def accept(model: PreTrainedModel) -> PreTrainedModel:
         fused = fuse(model, cache, lambda: routing.forward(model, batch))
         log.info("fused modules: %s", fused)
 
-    return routing.accept(model, speed_up, make_cache)
+    with current(torch.device(model.device)):
+        return routing.accept(model, speed_up, make_cache)

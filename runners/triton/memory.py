@@ -12,6 +12,7 @@ from runners.common.batch import FlatBatch, flatten
 from runners.common.routing import attach
 from runners.common.state import RequestState, ScheduledRow
 from runners.triton.cache import PagedCache
+from runners.triton.devices import current
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -69,7 +70,13 @@ def bytes_per_block(model: PreTrainedModel, config: SchedulerConfig) -> int:
         torch.from_numpy(array).to(device)
         for array in (batch.input_ids, batch.positions, batch.logits_rows)
     )
-    model(input_ids=ids[None], position_ids=positions[None], use_cache=False, logits_to_keep=needed)
+    with current(device):
+        model(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            use_cache=False,
+            logits_to_keep=needed,
+        )
     return sum(tensor[0].nbytes for tensor in cache.tensors())
 
 

@@ -18,12 +18,13 @@ from attrs import define
 
 from framework import RunnerOutput, SchedulerConfig, SchedulerOutput
 from runners.common import facts
-from runners.common.batch import FlatBatch, flatten
+from runners.common.batch import flatten
 from runners.common.routing import attach
 from runners.common.state import RequestStates, ScheduledRow, remember
 from runners.triton.cache import PagedCache
-from runners.triton.feed import Feed
-from runners.triton.graphs import DecodeGraphs, graph_sizes
+from runners.triton.devices import current
+from runners.triton.feed import Feed, Step
+from runners.triton.graphs import DecodeGraphs
 from runners.triton.late import LateOutput
 from runners.triton.loading import load_model
 from runners.triton.memory import num_blocks_that_fit
@@ -67,7 +68,7 @@ class TritonRunner:
         self.feed = Feed(config, device)
         self.sampler = Sampler(config, device)
         self.transfers = Transfers(self.cache)
-        self.graphs = DecodeGraphs(self._forward, graph_sizes(config.max_num_seqs), device)
+        self.graphs = DecodeGraphs(self._forward, device)
         self._pending: deque[_Pending] = deque()
         self._overlaps = config.async_scheduling and not config.num_spec_tokens
 
@@ -138,6 +139,18 @@ class TritonRunner:
     @torch.inference_mode()
     def execute(self, output: SchedulerOutput) -> RunnerOutput | LateOutput:
         """Start one step; in async mode its output is a future, else it is waited for."""
+        with current(self.cache.device):
+            return self._execute(output)
+
+    def close(self) -> None:
+        """Wait for what runs, and let cache and graphs go. Runners that share the model go on."""
+        while self._pending:
+            self._pending.popleft().late.exception()
+        self.graphs = DecodeGraphs(self._forward, self.cache.device)
+        self.transfers.clear()
+        self.cache.clear()
+
+    def _execute(self, output: SchedulerOutput) -> RunnerOutput | LateOutput:
         started = time.perf_counter()
         self._settle(leave=1 if self._overlaps else 0)
         self.feed.forget(output)
@@ -153,12 +166,6 @@ class TritonRunner:
         self._settle(leave=0)
         return late.result()
 
-    def close(self) -> None:
-        """Wait for what runs, and let the cache go. Runners that share the model go on."""
-        self._settle(leave=0)
-        self.transfers.clear()
-        self.cache.clear()
-
     def _launch(
         self,
         output: SchedulerOutput,
@@ -170,7 +177,7 @@ class TritonRunner:
         batch = flatten(rows, self.config.block_size)
         table_rows = self.feed.rows_of(rows)
         step = self.feed.send(batch, table_rows, self.sampler.fields(output, rows, table_rows))
-        logits = self._logits(batch, step.inputs, step.size)
+        logits = self._logits(step, len(batch.logits_rows))
         drawn = self.sampler.draw(output, rows, logits, step, self.feed.last_tokens)
         if self._overlaps:
             self.feed.keep_last(step, drawn.tokens[:, 0])
@@ -201,19 +208,15 @@ class TritonRunner:
                 proposes = self.config.async_scheduling and self.config.num_spec_tokens > 0
                 remember(pending.output, pending.rows, sampled, proposes=proposes)
 
-    def _logits(self, batch: FlatBatch, inputs: StepInputs, size: int | None) -> torch.Tensor:
-        """[L, V], of `batch.logits_rows`."""
+    def _logits(self, step: Step, num_positions: int) -> torch.Tensor:
+        """[L, V], of the positions that a token is drawn for."""
         attach(self.model, self.cache)
-        if size is None:
-            needed = torch.from_numpy(batch.logits_rows)
-            if not len(needed):
-                needed = torch.zeros(1, dtype=torch.int64)
-            logits = self._forward(inputs, needed.to(self.cache.device, non_blocking=True))
-            return logits[: len(batch.logits_rows)]
-        logits = self.graphs.run(inputs)
-        if len(batch.logits_rows) == len(batch.rows):
-            return logits[: len(batch.rows)]
-        return logits[torch.from_numpy(batch.logits_rows).to(self.cache.device)]
+        if step.size is None:
+            return self._forward(step.inputs, step.logits_rows)[:num_positions]
+        logits = self.graphs.run(step.inputs)
+        if num_positions == len(step.table_rows):
+            return logits[:num_positions]
+        return logits[step.logits_rows[:num_positions]]
 
     def _forward(self, inputs: StepInputs, needed: torch.Tensor | None = None) -> torch.Tensor:
         """[needed, V], or of all tokens."""

@@ -112,10 +112,13 @@ class Sampler:
     ) -> None:
         """Grammar, minimum length, penalties."""
         if "bitmask_rows" in fields:
-            mask = torch.as_tensor(output.grammar_bitmask).to(self._device, non_blocking=True)
+            mask = torch.as_tensor(output.grammar_bitmask)
+            if self._device.type == "cuda":
+                mask = mask.pin_memory().to(self._device, non_blocking=True)
             apply_bitmask(logits, mask, fields["bitmask_rows"])
         if "stops" in fields:
-            suppress_stop_tokens(logits, fields["stops"].view(len(logits), -1))
+            stops = fields["stops"].view(len(logits), -1)
+            suppress_stop_tokens(logits, stops.where(stops < logits.shape[-1], -1))
         if "row_of" in fields:
             apply_penalties(
                 logits,
@@ -191,7 +194,7 @@ def _stop_fields(
     stops = np.full((len(owners), most), -1, dtype=np.int32)
     for index in np.flatnonzero(early):
         own = rows[owners[index]].state.stop_token_ids
-        stops[index, : len(own)] = own
+        stops[index, : len(own)] = np.minimum(own, np.iinfo(np.int32).max)
     return {"stops": stops.reshape(-1)}
 
 

@@ -30,7 +30,9 @@ class Transfers:
 
     def __init__(self, cache: PagedCache) -> None:
         self.cache = cache
-        self._kept: dict[bytes, list[torch.Tensor]] = {}
+        self._is_cuda = cache.device.type == "cuda"
+        self._kept: dict[bytes, torch.Tensor] = {}
+        """One block of all tensors of the cache, flat, by name."""
 
     def run(self, output: SchedulerOutput) -> tuple[list[str], list[str]]:
         """Do what a step asks for; returns the ids to report as received and as sent.
@@ -56,32 +58,33 @@ class Transfers:
         self._kept.clear()
 
     def _store(self, stores: Sequence[tuple[bytes, int]]) -> None:
-        places = self._ids(range(len(stores)))
-        source = self._ids([block for _, block in stores])
-        for name, _ in stores:
-            self._kept[name] = []
-        for tensor in self.cache.tensors():
-            shape = (len(stores), *tensor.shape[1:])
-            gathered = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
-            copy_blocks(tensor, gathered, source, places)
-            is_pinned = self.cache.device.type == "cuda"
-            host = torch.empty(shape, dtype=tensor.dtype, pin_memory=is_pinned)
-            host.copy_(gathered, non_blocking=True)
-            for index, (name, _) in enumerate(stores):
-                self._kept[name].append(host[index])
+        whole, parts = self._pack(len(stores))
+        source, places = self._ids([block for _, block in stores]), self._ids(range(len(stores)))
+        for tensor, part in zip(self.cache.tensors(), parts, strict=True):
+            copy_blocks(tensor, part, source, places)
+        for (name, _), block in zip(stores, whole, strict=True):
+            host = torch.empty(block.shape, dtype=block.dtype, pin_memory=self._is_cuda)
+            self._kept[name] = host.copy_(block, non_blocking=True)
 
     def _load(self, step: int, loads: Sequence[tuple[bytes, int]]) -> None:
         for name, _ in loads:
             if name not in self._kept:
                 raise RunnerError(f"step {step}: external block {name!r} was never stored")
-        places = self._ids(range(len(loads)))
-        target = self._ids([block for _, block in loads])
-        for index, tensor in enumerate(self.cache.tensors()):
-            shape = (len(loads), *tensor.shape[1:])
-            arrived = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
-            for place, (name, _) in enumerate(loads):
-                arrived[place].copy_(self._kept[name][index], non_blocking=True)
-            copy_blocks(arrived, tensor, places, target)
+        whole, parts = self._pack(len(loads))
+        for (name, _), block in zip(loads, whole, strict=True):
+            block.copy_(self._kept[name], non_blocking=True)
+        places, target = self._ids(range(len(loads))), self._ids([block for _, block in loads])
+        for tensor, part in zip(self.cache.tensors(), parts, strict=True):
+            copy_blocks(part, tensor, places, target)
+
+    def _pack(self, count: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Room for so many blocks of all tensors, a row each, and every tensor's part of it."""
+        shapes = [tensor.shape[1:] for tensor in self.cache.tensors()]
+        sizes = [shape.numel() for shape in shapes]
+        whole = torch.empty(count, sum(sizes), dtype=self.cache.dtype, device=self.cache.device)
+        parts = whole.split(sizes, dim=1)
+        return whole, [part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def _ids(self, ids: Sequence[int]) -> torch.Tensor:
-        return torch.tensor(ids, dtype=torch.int32, device=self.cache.device)
+        host = torch.tensor(ids, dtype=torch.int32, pin_memory=self._is_cuda)
+        return host.to(self.cache.device, non_blocking=True)
