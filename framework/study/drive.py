@@ -106,7 +106,7 @@ class Drive:
     def _request(self, time: float, number: int, arrival: Arrival) -> Request:
         tokens: Sequence[int]
         parent = None if arrival.parent is None else self._parents.get(arrival.parent)
-        if parent is None:
+        if parent is None or arrival.prefix:
             tokens = prompt_tokens(arrival, number)
         else:
             before = parent.all_token_ids[: arrival.prompt_len]

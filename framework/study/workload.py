@@ -39,8 +39,8 @@ class Arrival:
         tenant: whose it is, or None.
         priority: lower is more urgent.
         slo: what was promised, or None.
-        parent: id of the request whose end it waits for, or None; its prompt then begins with
-            what the parent's prompt and output were.
+        parent: id of the request whose end it waits for, or None; without pieces of its own its
+            prompt then begins with what the parent's prompt and output were.
     """
 
     request_id: str
@@ -63,12 +63,14 @@ class Workload:
         arrivals: what comes.
         source: how it was made: file and hash, or the generator's arguments; plain data.
         counts: what was clipped, dropped or skipped on the way, by reason.
+        tenant_weights: {tenant: due share of service}; what is left out weighs 1.
     """
 
     name: str
     arrivals: Sequence[Arrival]
     source: Mapping[str, Any] = field(factory=dict)
     counts: Mapping[str, int] = field(factory=dict)
+    tenant_weights: Mapping[str, float] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         ids = {arrival.request_id for arrival in self.arrivals}
@@ -85,6 +87,11 @@ class Workload:
     def _longest(self) -> int:
         longest = max((arrival.output_len for arrival in self.arrivals), default=1)
         return 1 << (longest - 1).bit_length()
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether a prefix cache can find anything."""
+        return any(arrival.prefix or arrival.parent for arrival in self.arrivals)
 
     @property
     def digest(self) -> str:
