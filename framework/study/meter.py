@@ -1,8 +1,7 @@
 """Meter: measures a run in virtual time, at a cost that depends on what changes.
 
-While the same requests give tokens step after step, a step costs one comparison; gaps between
-tokens are worked out from the steps' times when a request stops giving them. What is kept of a
-request that has ended is one number a column.
+While the same requests give tokens step after step, a step costs one comparison: all of them saw
+the same gap. What is kept of a request that has ended is one number a column.
 """
 
 from __future__ import annotations
@@ -81,6 +80,7 @@ class Meter:
     num_prompt_tokens: int = field(default=0, init=False)
     num_cached_tokens: int = field(default=0, init=False)
     _times: list[float] = field(factory=list, init=False)
+    _gaps: list[float] = field(factory=list, init=False)
     _giving: list[str] = field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -123,9 +123,13 @@ class Meter:
     ) -> None:
         """A step's results are in."""
         number = len(self._times)
+        self._gaps.append(now - self._times[-1] if number else 0.0)
         self._times.append(now)
+        num_going_on = len(self._giving)
         if result.req_ids != self._giving:
-            self._change(result.req_ids, number)
+            num_going_on = self._change(result.req_ids, number)
+        if num_going_on:
+            self.gaps.add(self._gaps[-1], num_going_on)
         if result.req_ids:
             self.service.outputs()
         self.service.advance()
@@ -142,9 +146,9 @@ class Meter:
             ended = result.finish_reasons
             self._giving = [name for name in self._giving if name not in ended]
 
-    def _change(self, names: Sequence[str], number: int) -> None:
-        """Others give tokens than in the step before."""
-        now_giving = set(names)
+    def _change(self, names: Sequence[str], number: int) -> int:
+        """Others give tokens than in the step before; returns how many do again."""
+        now_giving, num_started = set(names), 0
         for name in self._giving:
             if name not in now_giving:
                 self._stop(name, number)
@@ -152,7 +156,9 @@ class Meter:
             life = self.lives[name]
             if life.run < 0:
                 self._start(life, number)
+                num_started += 1
         self._giving = list(names)
+        return len(names) - num_started
 
     def _start(self, life: Life, number: int) -> None:
         now = self._times[number]
@@ -163,19 +169,18 @@ class Meter:
             return
         gap = now - life.last_token
         life.longest_gap = max(life.longest_gap, gap)
-        self.gaps.add([gap])
+        self.gaps.add(gap)
 
     def _stop(self, name: str, number: int) -> None:
         """It gave tokens in every step from `run` to the one before `number`."""
         life = self.lives[name]
         if life.run < 0:
             return
-        times = self._times[life.run : number]
-        life.last_token = times[-1]
+        life.last_token = self._times[number - 1]
+        longest = max(self._gaps[life.run + 1 : number], default=0.0)
+        life.longest_gap = max(life.longest_gap, longest)
         life.run = -1
         self.service.gives(life.arrival.tenant, -1)
-        longest = self.gaps.add_between(times)
-        life.longest_gap = max(life.longest_gap, longest)
 
     def _end(self, request_id: str, now: float, reason: str) -> None:
         life = self.lives.pop(request_id)

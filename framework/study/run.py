@@ -82,12 +82,19 @@ def simulate_policy(
     clock = VirtualClock()
     runner = runner_class("simulated")(limits, model, clock, **options)
     meter = Meter(dict(tenant_weights or {}))
-    scheduler = Scheduler(
-        limits, [*complete_stack(plugins), meter], clock=clock, latency=predicts or model
-    )
+    stack = full_stack(plugins, workload)
+    scheduler = Scheduler(limits, [*stack, meter], clock=clock, latency=predicts or model)
     check_sync(scheduler)
     Drive(workload, scheduler, runner, meter, horizon, on_end).run()
     return Run(outcome_of(meter, scheduler), meter, scheduler)
+
+
+def full_stack(plugins: Sequence[Spec], workload: Workload) -> list[Spec]:
+    """The stack with what is usual beneath; without a prefix cache where nothing can be found."""
+    stack: list[Spec] = list(complete_stack(plugins))
+    if not workload.shares_prefixes and "kv_blocks" not in plugins and "kv_blocks" in stack:
+        stack[stack.index("kv_blocks")] = "kv_blocks(enable_prefix_caching=False)"
+    return stack
 
 
 def with_seed(config: SchedulerConfig, seed: int) -> SchedulerConfig:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from framework.output import SchedulerOutput
     from framework.scheduler import Scheduler
 
@@ -35,25 +32,12 @@ class Gaps:
     total: float = 0.0
     longest: float = 0.0
 
-    def add(self, gaps: Iterable[float]) -> None:
-        """Count gaps."""
-        for gap in gaps:
-            self.bins[_bin(gap)] += 1
-            self.count += 1
-            self.total += gap
-            self.longest = max(self.longest, gap)
-
-    def add_between(self, times: Sequence[float]) -> float:
-        """Count the gaps between successive times; returns the largest, 0 if there is none."""
-        if len(times) < 2:
-            return 0.0
-        gaps = [after - before for before, after in pairwise(times)]
-        self.bins.update(map(_bin, gaps))
-        self.count += len(gaps)
-        self.total += times[-1] - times[0]
-        longest = max(gaps)
-        self.longest = max(self.longest, longest)
-        return longest
+    def add(self, gap: float, count: int = 1) -> None:
+        """Count a gap that so many requests saw."""
+        self.bins[_bin(gap)] += count
+        self.count += count
+        self.total += gap * count
+        self.longest = max(self.longest, gap)
 
     def percentile(self, share: float) -> float | None:
         """The gap below which this share of all gaps lies; None if there are none."""
