@@ -52,7 +52,7 @@ class AttentionConfig:
 INTERPRETED = AttentionConfig(block_m=16, tile=128, num_warps=4, num_stages=2)
 """For the interpreter, where only the number of programs and turns counts."""
 
-FLOAT32 = AttentionConfig(block_m=16, tile=16, num_warps=4, num_stages=2)
+FLOAT32 = AttentionConfig(block_m=16, tile=16, num_warps=8, num_stages=2)
 """float32 is multiplied exactly, on NVIDIA without matrix instructions: only small tiles fit."""
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VOCABULARY = 128256
+ODD_VOCABULARY = 50257
+"""GPT-2's: rows start at any address."""
 CONTEXT = 131072
 DRAFTS = 4
 
@@ -63,11 +65,11 @@ def launch_penalties() -> None:
     )
 
 
-def launch_sample(dtype: torch.dtype) -> None:
+def launch_sample(dtype: torch.dtype, vocabulary: int = VOCABULARY) -> None:
     """With every filter."""
     heat, top_p, min_p = floats(REQUESTS), floats(REQUESTS), floats(REQUESTS)
     sample_tokens(
-        empty(REQUESTS, VOCABULARY, dtype=dtype),
+        empty(REQUESTS, vocabulary, dtype=dtype),
         heat,
         integers(REQUESTS),
         top_p,
@@ -102,11 +104,11 @@ def launch_verify_drafts() -> None:
     )
 
 
-def launch_reject_drafts() -> None:
+def launch_reject_drafts(vocabulary: int = VOCABULARY) -> None:
     """Of drawn drafts."""
     reject_drafts(
-        floats(REQUESTS * (DRAFTS + 1), VOCABULARY),
-        floats(REQUESTS, DRAFTS, VOCABULARY),
+        floats(REQUESTS * (DRAFTS + 1), vocabulary),
+        floats(REQUESTS, DRAFTS, vocabulary),
         integers(REQUESTS, DRAFTS),
         integers(REQUESTS),
         integers(REQUESTS),
@@ -128,9 +130,11 @@ LAUNCHES: list[tuple[str, str, Callable[[], None]]] = [
     ("apply_penalties", "", launch_penalties),
     ("sample_tokens", "", partial(launch_sample, torch.bfloat16)),
     ("sample_tokens", "float32", partial(launch_sample, torch.float32)),
+    ("sample_tokens", "odd vocabulary", partial(launch_sample, torch.float32, ODD_VOCABULARY)),
     ("write_distributions", "", launch_distributions),
     ("verify_drafts", "", launch_verify_drafts),
     ("reject_drafts", "", launch_reject_drafts),
+    ("reject_drafts", "odd vocabulary", partial(launch_reject_drafts, ODD_VOCABULARY)),
     ("token_logprobs", "", launch_logprobs),
 ]
 """(launcher, what sets the launch apart from others of it, the launch)."""
