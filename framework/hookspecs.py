@@ -215,7 +215,7 @@ class Decide:
     def predict_output_len(self, request: Request) -> float | None:
         """Predict how many tokens the request will sample in all.
 
-        In the step: whenever a policy calls `step.predict(request)`.
+        When: whenever a policy calls `step.predict(request)` or `setup.predict(request)`.
         Default: None, unknown.
         Returns: a number of tokens · None, no opinion.
 
@@ -643,7 +643,7 @@ class SetUp:
         When: once, when the scheduler is complete.
 
         Parameters:
-            setup: config, clock, waiting queue, kv view, latency model, and
+            setup: config, clock, waiting queue, kv view, latency model, `setup.predict`, and
                 `setup.random(self)`, the plugin's own seeded stream.
 
         May change the plugin's own books. Raise PluginError if the stack cannot work. Cost: set-up.

@@ -26,6 +26,8 @@ class Setup:
         kv: face of the owner of blocks, or None.
         latency: the injected latency model, or None.
         probes: names of per-request values that the runner shall report (add yours).
+        predict: predicted output length in tokens, or None; as `StepView.predict`, for those who
+            decide outside a step (`order_waiting`).
     """
 
     config: SchedulerConfig
@@ -34,6 +36,7 @@ class Setup:
     kv: KvView | None
     latency: LatencyModel | None
     probes: set[str]
+    predict: Callable[[Request], float | None]
     _name_of: Callable[[object], str]
 
     def random(self, plugin: object) -> Random:

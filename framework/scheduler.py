@@ -74,7 +74,16 @@ class Scheduler:
         )
         self.probes: set[str] = set()
         hooks.scheduler_built(
-            Setup(self.config, books.clock, books.waiting, kv, latency, self.probes, plugin_name)
+            Setup(
+                self.config,
+                books.clock,
+                books.waiting,
+                kv,
+                latency,
+                self.probes,
+                self._predict,
+                plugin_name,
+            )
         )
 
     def add_request(self, request: Request) -> None:

@@ -42,6 +42,13 @@ class TimedRunner(Protocol):
         """Run a step and move the clock."""
 
 
+class Told(Protocol):
+    """A predictor that is told the truth: an oracle."""
+
+    def expect(self, request_id: str, num_output_tokens: int) -> None:
+        """Be told how many tokens a request will give, before it arrives."""
+
+
 @define(eq=False)
 class Drive:
     """A run in the making.
@@ -53,6 +60,7 @@ class Drive:
         meter: is told everything.
         horizon: seconds at which the run is cut; None = until all have ended.
         on_end: told how many requests have just ended.
+        oracles: predictors that are told each request's true length.
     """
 
     workload: Workload
@@ -61,6 +69,7 @@ class Drive:
     meter: Meter
     horizon: float | None = None
     on_end: Callable[[int], object] | None = None
+    oracles: Sequence[Told] = ()
     _coming: list[tuple[float, int, Arrival]] = field(factory=list, init=False)
     _children: dict[str, list[tuple[int, Arrival]]] = field(factory=dict, init=False)
     _parents: dict[str, Request] = field(factory=dict, init=False)
@@ -96,7 +105,8 @@ class Drive:
             self.meter.arrived(arrival, time)
             if arrival.request_id in self._children:
                 self._parents[arrival.request_id] = request
-            self.runner.expect(arrival.request_id, arrival.output_len)
+            for one in (self.runner, *self.oracles):
+                one.expect(arrival.request_id, arrival.output_len)
             try:
                 self.scheduler.add_request(request)
             except RequestError as error:

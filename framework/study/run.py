@@ -28,11 +28,17 @@ DEFAULT_LATENCY = "llama3-8b-a100"
 
 @define(eq=False)
 class Run:
-    """A finished run: what it came to, and what it was measured with."""
+    """A finished run: what it came to, and what it was measured with.
+
+    Attributes:
+        oracles: names of the plugins that were told true lengths; what they predict, no server
+            could know.
+    """
 
     outcome: Outcome
     meter: Meter
     scheduler: Scheduler
+    oracles: tuple[str, ...] = ()
 
 
 def default_config(latency: LinearLatency, **limits: Any) -> SchedulerConfig:
@@ -57,6 +63,9 @@ def simulate_policy(
     runner_options: Mapping[str, Any] | None = None,
 ) -> Run:
     """Run a workload.
+
+    A plugin with a method `expect(request_id, num_output_tokens)` is an oracle: it is told each
+    true length just before the request arrives, and nobody else is.
 
     Args:
         workload: what arrives.
@@ -85,8 +94,15 @@ def simulate_policy(
     stack = full_stack(plugins, workload)
     scheduler = Scheduler(limits, [*stack, meter], clock=clock, latency=predicts or model)
     check_sync(scheduler)
-    Drive(workload, scheduler, runner, meter, horizon, on_end).run()
-    return Run(outcome_of(meter, scheduler), meter, scheduler)
+    oracles = {name: plugin for name, plugin in scheduler.plugins if is_oracle(plugin)}
+    told: list[Any] = list(oracles.values())
+    Drive(workload, scheduler, runner, meter, horizon, on_end, told).run()
+    return Run(outcome_of(meter, scheduler), meter, scheduler, tuple(oracles))
+
+
+def is_oracle(plugin: object) -> bool:
+    """Whether a plugin asks to be told true lengths."""
+    return callable(getattr(plugin, "expect", None))
 
 
 def full_stack(plugins: Sequence[Spec], workload: Workload) -> list[Spec]:
