@@ -10,75 +10,26 @@ Every option draws from a random stream of its own, so changing one leaves the o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from heapq import merge
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from framework.errors import ConfigError, bad_field, did_you_mean
-from framework.study.classes import Classes
-from framework.study.draws import Draw, as_draw, whole
+from framework.errors import bad_field
+from framework.study.draws import whole
+from framework.study.recipe import read_spec
 from framework.study.workload import Arrival, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-KINDS = ("poisson", "gamma", "constant", "closed")
+    from framework.study.draws import Draw
+    from framework.study.recipe import Recipe
+
 MOST_PARTS = 16
 NAMES_PER_PART = 100_000_000
 FIRST_OWN_NAME = 1_000_000
-CLASSES = ("tenants", "weights", "priority", "slo")
-
-
-DEFAULTS = {
-    "kind": "poisson",
-    "n": 1000,
-    "rate": 1,
-    "cv": 1,
-    "users": 16,
-    "turns": 1,
-    "think": 0,
-    "prompt": "lognormal(1000,0.7)",
-    "output": "lognormal(200,0.8)",
-    "prefixes": 0,
-    "prefix": 512,
-    "max_len": 8192,
-}
-
-
-@frozen(kw_only=True)
-class Recipe:
-    """How a workload is made. Lengths in tokens, times in seconds; see `draws` for distributions.
-
-    Attributes:
-        kind: 'poisson', 'gamma', 'constant' (open loop), or 'closed' (users who wait for answers).
-        n: requests in all.
-        rate: of an open loop: chats a second, and a chat is one request unless `turns` says more.
-        cv: of 'gamma': standard deviation of the gaps over their mean; 1 is Poisson.
-        users: of 'closed': each sends its next request when the one before has ended.
-        turns: requests of a chat; each begins with the prompt and the output of the one before.
-        think: seconds from the end of a request to the next one of the chat or user.
-        prompt, output: lengths; of a later request of a chat, of what is new in its prompt.
-        prefixes: groups of chats; those of a group begin alike. 0 = none.
-        prefix: length of a group's beginning; the prompt comes after it.
-        max_len: most tokens of prompt and output; what is longer is clipped, and counted. A chat
-            begins anew where it would not fit.
-    """
-
-    kind: str
-    n: int
-    rate: float
-    cv: float
-    users: int
-    turns: Draw
-    think: Draw
-    prompt: Draw
-    output: Draw
-    prefixes: int
-    prefix: Draw
-    max_len: int
 
 
 def make_workload(spec: str = "poisson", /, *, seed: int = 0, **options: Any) -> Workload:
@@ -111,78 +62,6 @@ def make_workload(spec: str = "poisson", /, *, seed: int = 0, **options: Any) ->
         counts=counts,
         tenant_weights=weights,
     )
-
-
-def is_spec(text: str) -> bool:
-    """Whether a text means a workload made by rule, and not a file."""
-    return text.partition(":")[0].strip() in KINDS
-
-
-def read_spec(text: str, options: Mapping[str, Any]) -> tuple[Recipe, Classes]:
-    """'kind:name=value,...' and more names, as records.
-
-    Raises:
-        ConfigError: a name is unknown, or a value is not allowed.
-    """
-    kind, _, rest = text.partition(":")
-    fields: dict[str, Any] = {**DEFAULTS, "kind": kind.strip()}
-    for piece in _split(rest):
-        name, equals, value = piece.partition("=")
-        if not equals:
-            raise bad_field("workload", piece, "name=value")
-        fields[name.strip()] = value.strip()
-    fields |= options
-    for name in fields:
-        if name not in (*DEFAULTS, *CLASSES):
-            close = did_you_mean(name, (*DEFAULTS, *CLASSES))
-            raise ConfigError(f"workload: it has no option {name!r}.{close}")
-    classes = Classes(**{name: fields.pop(name) for name in CLASSES if name in fields})
-    return Recipe(
-        **{name: CONVERTERS[name](name, value) for name, value in fields.items()}
-    ), classes
-
-
-def _kind(name: str, given: Any) -> str:
-    if given not in KINDS:
-        close = did_you_mean(str(given), KINDS)
-        raise ConfigError(f"workload: got {given!r}, allowed: {', '.join(KINDS)}.{close}")
-    return str(given)
-
-
-def _whole_number(low: int) -> Callable[[str, Any], int]:
-    def convert(name: str, given: Any) -> int:
-        text = str(given)
-        if not text.isdigit() or int(text) < low:
-            raise bad_field(name, given, f"a whole number of at least {low}")
-        return int(text)
-
-    return convert
-
-
-def _above_zero(name: str, given: Any) -> float:
-    try:
-        value = float(given)
-    except (TypeError, ValueError):
-        value = -1.0
-    if not 0 < value < float("inf"):
-        raise bad_field(name, given, "a number above 0")
-    return value
-
-
-CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
-    "kind": _kind,
-    "n": _whole_number(1),
-    "rate": _above_zero,
-    "cv": _above_zero,
-    "users": _whole_number(1),
-    "turns": as_draw,
-    "think": as_draw,
-    "prompt": as_draw,
-    "output": as_draw,
-    "prefixes": _whole_number(0),
-    "prefix": as_draw,
-    "max_len": _whole_number(2),
-}
 
 
 @frozen
@@ -221,14 +100,14 @@ class _Maker:
             left[user] -= 1
             if parent is None:
                 time = self._draw("think")
-            before[user] = self._next(number, time, parent, context)
-            yield before[user]  # type: ignore[misc]
+            sent = before[user] = self._next(number, time, parent, context)
+            yield sent
 
     def _next(
         self, number: int, time: float, parent: Arrival | None, context: Arrival | None
     ) -> Arrival:
         """A request that waits for `parent`; its prompt goes on from `context`, if any."""
-        prompt, output = whole(self._draw("prompt")), whole(self._draw("output"))
+        prompt, output = self._lengths()
         name = f"{'r' if not self.part else f'{self.part}r'}{number}"
         if parent is not None:
             time = self._draw("think")
@@ -271,6 +150,12 @@ class _Maker:
         length = whole(self.recipe.prefix.sample(Random(f"{self.seed}/prefix/{group}")))
         return ((self.part * NAMES_PER_PART + group, min(length, self.recipe.max_len - 2)),)
 
+    def _lengths(self) -> tuple[int, int]:
+        if self.recipe.lengths:
+            prompt, output = self._stream("lengths").choice(self.recipe.lengths)
+            return prompt, output
+        return whole(self._draw("prompt")), whole(self._draw("output"))
+
     def _gap(self) -> float:
         recipe, random = self.recipe, self._stream("gap")
         if recipe.kind == "constant":
@@ -305,15 +190,3 @@ def _chats(part: int, stream: Sequence[Arrival]) -> Iterator[tuple[float, tuple[
     starts = [place for place, arrival in enumerate(stream) if arrival.parent is None]
     for start, end in zip(starts, [*starts[1:], len(stream)], strict=True):
         yield stream[start].time, (part, start), stream[start:end]
-
-
-def _split(text: str) -> list[str]:
-    """At the commas outside of brackets."""
-    pieces, depth = [""], 0
-    for character in text:
-        depth += (character in "([") - (character in ")]")
-        if character == "," and not depth:
-            pieces.append("")
-        else:
-            pieces[-1] += character
-    return [piece for piece in pieces if piece.strip()]

@@ -10,10 +10,13 @@ import pytest
 
 from framework.errors import ConfigError
 from framework.request import Slo
+from framework.study.recipe import is_spec
 from framework.study.run import simulate_policy
-from framework.study.synthetic import is_spec, make_workload
+from framework.study.synthetic import make_workload
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from framework.study.workload import Workload
 
 
@@ -165,11 +168,19 @@ def test_parts_run_side_by_side_and_share_no_prefix() -> None:
     assert [each for each in workload.arrivals if each.tenant == "a"] == list(alone)
 
 
-def test_lengths_come_from_a_file(tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("lengths") / "lengths.csv"
+def test_lengths_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.csv"
     path.write_text("a,tokens\n1,30\n2,50\n")
     workload = make_workload(f"poisson:n=40,prompt=file({path},tokens)")
     assert {each.prompt_len for each in workload.arrivals} == {30, 50}
+
+
+def test_lengths_of_a_trace_are_drawn_in_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.csv"
+    path.write_text("num_prefill_tokens,num_decode_tokens\n30,3\n50,5\n0,7\n")
+    workload = make_workload(f"poisson:n=40,lengths={path}")
+    pairs = {(each.prompt_len, each.output_len) for each in workload.arrivals}
+    assert pairs == {(30, 3), (50, 5)}
 
 
 @pytest.mark.parametrize(
