@@ -7,6 +7,7 @@ next arrival, the clock goes there.
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, evolve, field
@@ -61,6 +62,7 @@ class Drive:
         horizon: seconds at which the run is cut; None = until all have ended.
         on_end: told how many requests have just ended.
         oracles: predictors that are told each request's true length.
+        scheduler_s: real seconds that the scheduler took; nothing else here is real time.
     """
 
     workload: Workload
@@ -70,6 +72,7 @@ class Drive:
     horizon: float | None = None
     on_end: Callable[[int], object] | None = None
     oracles: Sequence[Told] = ()
+    scheduler_s: float = field(default=0.0, init=False)
     _coming: list[tuple[float, int, Arrival]] = field(factory=list, init=False)
     _children: dict[str, list[tuple[int, Arrival]]] = field(factory=dict, init=False)
     _parents: dict[str, Request] = field(factory=dict, init=False)
@@ -138,11 +141,15 @@ class Drive:
 
     def _step(self) -> None:
         scheduler, clock = self.scheduler, self.runner.clock
+        start = perf_counter()
         output = scheduler.schedule()
+        self.scheduler_s += perf_counter() - start
         found = self.runner.execute(output)
         if not output.num_scheduled_tokens and scheduler.requests:
             self._wait()
+        start = perf_counter()
         result = scheduler.update_from_output(output, found)
+        self.scheduler_s += perf_counter() - start
         self.meter.step(scheduler, output, result, clock.now())
         if result.finish_reasons:
             self._ended(list(result.finish_reasons), clock.now())

@@ -33,12 +33,14 @@ class Run:
     Attributes:
         oracles: names of the plugins that were told true lengths; what they predict, no server
             could know.
+        scheduler_s: real seconds that the scheduler took.
     """
 
     outcome: Outcome
     meter: Meter
     scheduler: Scheduler
     oracles: tuple[str, ...] = ()
+    scheduler_s: float = 0.0
 
 
 def default_config(latency: LinearLatency, **limits: Any) -> SchedulerConfig:
@@ -96,8 +98,10 @@ def simulate_policy(
     check_sync(scheduler)
     oracles = {name: plugin for name, plugin in scheduler.plugins if is_oracle(plugin)}
     told: list[Any] = list(oracles.values())
-    Drive(workload, scheduler, runner, meter, horizon, on_end, told).run()
-    return Run(outcome_of(meter, scheduler), meter, scheduler, tuple(oracles))
+    drive = Drive(workload, scheduler, runner, meter, horizon, on_end, told)
+    drive.run()
+    outcome = outcome_of(meter, scheduler)
+    return Run(outcome, meter, scheduler, tuple(oracles), drive.scheduler_s)
 
 
 def is_oracle(plugin: object) -> bool:
