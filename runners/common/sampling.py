@@ -3,7 +3,7 @@
 A row is one position whose next token is drawn: the last sure token of a request, or a draft. The
 random number of a position is Philox's of the request's seed and the position alone (the output
 tokens before it), so neither preemption, nor batching, nor speculation changes what a seed gives.
-In this order: minimum length, penalties, temperature, top-k, top-p, min-p (ties at a threshold are
+In this order: what `sample` is given as `adjust`, minimum length, penalties, temperature, top-k, top-p, min-p (ties at a threshold are
 all kept), then the inverse of the cumulative distribution in vocabulary order.
 """
 
@@ -19,7 +19,7 @@ from runners.common.drawing import draw, floors, weights
 from runners.common.philox import uniforms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from framework import SamplingParams
     from runners.common.state import RequestState, ScheduledRow
@@ -59,13 +59,18 @@ def rows_of(scheduled: Sequence[ScheduledRow]) -> list[Row]:
 
 
 def sample(
-    scheduled: Sequence[ScheduledRow], logits: torch.Tensor
+    scheduled: Sequence[ScheduledRow],
+    logits: torch.Tensor,
+    *,
+    adjust: Callable[[torch.Tensor], None] | None = None,
 ) -> tuple[list[list[int]], dict[str, list[TokenLogprobs]]]:
     """Draw the step's tokens.
 
     Args:
         scheduled: the step's requests, in batch order.
         logits: [L, V], a row for each of `rows_of(scheduled)`; may be changed in place.
+        adjust: changes them in place before anything is drawn, such as a grammar; the
+            log-probabilities are of what it was given.
 
     Returns:
         One list a request (accepted drafts and one token more; empty where it does not sample),
@@ -76,6 +81,8 @@ def sample(
         return [[] for _ in scheduled], {}
     wanted = {index: row for index, row in enumerate(rows) if row.params.logprobs is not None}
     raw = torch.log_softmax(logits[list(wanted)].float(), dim=-1) if wanted else None
+    if adjust is not None:
+        adjust(logits)
     chosen, accepted = _choose(rows, logits)
     sampled: list[list[int]] = []
     first = 0
@@ -137,8 +144,9 @@ def _adjust(rows: Sequence[Row], logits: torch.Tensor) -> None:
     """Penalties and the minimum length, in place; most rows have neither."""
     for index, row in enumerate(rows):
         params = row.params
-        if row.num_outputs < params.min_tokens and row.state.stop_token_ids:
-            logits[index, list(row.state.stop_token_ids)] = -torch.inf
+        if row.num_outputs < params.min_tokens:
+            stops = [token for token in row.state.stop_token_ids if token < logits.shape[-1]]
+            logits[index, stops] = -torch.inf
         if params.repetition_penalty != 1.0:
             seen = torch.tensor(sorted({*row.state.token_ids, *row.drafts_before}))
             values = logits[index, seen]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import torch
 from framework import ConnectorMetadata, ModelError, RunnerOutput, SchedulerConfig, SchedulerOutput
 from runners.common import facts
 from runners.common.batch import FlatBatch, flatten
+from runners.common.grammar import obey
 from runners.common.routing import attach
 from runners.common.sampling import sample
 from runners.common.state import RequestStates, remember
@@ -107,7 +109,8 @@ class TorchRunner:
         result = RunnerOutput([], finished_recving=received, finished_sending=sent)
         if rows:
             batch = flatten(rows, self.config.block_size)
-            result.sampled_token_ids, logprobs = sample(rows, self._forward(batch))
+            grammar = partial(obey, output=output, rows=rows)
+            result.sampled_token_ids, logprobs = sample(rows, self._forward(batch), adjust=grammar)
             result.logprobs = logprobs or None
             proposes = self.config.async_scheduling and self.config.num_spec_tokens > 0
             remember(output, rows, result.sampled_token_ids, proposes=proposes)

@@ -221,6 +221,10 @@ def test_stop_tokens_wait_for_the_minimum_length(min_tokens: int, expected: int)
     assert draw([row(temperature=0, min_tokens=min_tokens)], logits) == [[expected]]
 
 
+def test_stop_tokens_beyond_the_vocabulary_do_no_harm() -> None:
+    assert draw([row(temperature=0, min_tokens=2)], [1.0, 0.0, 2.0]) == [[2]]
+
+
 def test_logprobs_are_the_models_own() -> None:
     logits = torch.tensor([LOGITS, LOGITS[::-1], LOGITS])
     rows = [row(1, [0], temperature=0, logprobs=2), row(2, temperature=0)]

@@ -185,6 +185,22 @@ def test_dropped_names_are_forgotten() -> None:
         runner.execute(step(connector_metadata=ConnectorMetadata(loads=[(b"x", 3)])))
 
 
+def test_a_grammar_holds_for_the_token_and_not_for_its_logprobs() -> None:
+    runner = TorchRunner(tiny.model("llama"), tight(), num_threads=1)
+    prompt = prompts()[0][:9]
+    free = tiny.greedy("llama", prompt, 1)[0]
+    bitmask = [[0, 1 << 3, 0, 0], [-1, -1, -1, -1]]
+    told = {}
+    for row in (0, 1):
+        new = greedy_request(prompt, [1 + 3 * row, 2 + 3 * row, 3 + 3 * row])
+        new.sampling_params = SamplingParams(temperature=0, logprobs=1)
+        plan = step(new, 9, structured_output_request_ids={new.request_id: row})
+        plan.grammar_bitmask = torch.tensor(bitmask, dtype=torch.int32)
+        told[row] = runner.execute(plan)
+    assert [told[row].sampled_token_ids for row in (0, 1)] == [[[32 + 3]], [[free]]]
+    assert list(told[0].logprobs["r1"][0].top) == [free] == list(told[1].logprobs["r4"][0].top)
+
+
 def test_padding_of_a_new_request_is_not_verified() -> None:
     runner = TorchRunner(tiny.model("llama"), tight(), num_threads=1)
     prompt = prompts()[0][:9]
