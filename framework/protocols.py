@@ -1,7 +1,7 @@
 """What the core asks of others, and the small answers that cross the seam.
 
 `Runner` executes plans, `Clock` tells the time, `KvView` shows the owner's blocks to policies,
-`LatencyModel` predicts a step. Nothing here has behaviour.
+`LatencyModel` predicts a step. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -84,6 +84,26 @@ class Batch:
     decode_context: int = 0
     num_decodes: int = 0
     num_requests: int = 0
+
+    @classmethod
+    def of(cls, num_tokens: int, num_computed_tokens: int) -> Batch:
+        """One request that computes so many tokens after those it has."""
+        if num_tokens <= 1:
+            context = num_computed_tokens + 1
+            return cls(1, 0, 0.0, context, 1, 1) if num_tokens else cls()
+        pairs = num_tokens * (num_computed_tokens + num_tokens / 2)
+        return cls(num_tokens, num_tokens, pairs, 0, 0, 1)
+
+    def __add__(self, other: Batch) -> Batch:
+        """Both in one step."""
+        return Batch(
+            self.num_tokens + other.num_tokens,
+            self.num_prefill_tokens + other.num_prefill_tokens,
+            self.prefill_query_context + other.prefill_query_context,
+            self.decode_context + other.decode_context,
+            self.num_decodes + other.num_decodes,
+            self.num_requests + other.num_requests,
+        )
 
 
 class Clock(Protocol):

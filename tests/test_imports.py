@@ -23,7 +23,8 @@ FILES = sorted(
 )
 
 LAYERS = (
-    {"errors", "config", "sampling", "stash", "request", "hashing", "ngram", "clock"},
+    {"errors", "config", "sampling", "stash", "request", "hashing", "ngram", "clock"}
+    | {"prefixes"},
     {"output", "protocols", "reports", "latency"},
     {"waiting", "plan"},
     {"hookspecs"},
@@ -39,7 +40,7 @@ LAYERS = (
 BASE = {"attrs", "pluggy"}
 COMMAND_LINE = BASE | {"click", "rich"}
 PLUGGY_FILES = {f"framework/{name}.py" for name in ("hookspecs", "stack", "hooks")}
-PLAIN_MODULES = {"framework.hashing", "framework.ngram"}
+PLAIN_MODULES = {"framework.hashing", "framework.ngram", "framework.prefixes"}
 """Helpers without state that plugins may use besides framework's public names."""
 
 
