@@ -3,8 +3,8 @@
 A row is one position whose next token is drawn: the last sure token of a request, or a draft. The
 random number of a position is Philox's of the request's seed and the position alone (the output
 tokens before it), so neither preemption, nor batching, nor speculation changes what a seed gives.
-In this order: what `sample` is given as `adjust`, minimum length, penalties, temperature, top-k, top-p, min-p (ties at a threshold are
-all kept), then the inverse of the cumulative distribution in vocabulary order.
+In this order: a grammar, minimum length, penalties, temperature, top-k, top-p, min-p (ties at a
+threshold are all kept), then the inverse of the cumulative distribution in vocabulary order.
 """
 
 from __future__ import annotations
