@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -16,11 +17,15 @@ from framework.stack import complete_stack
 from framework.study.drive import Drive, check_sync
 from framework.study.meter import Meter
 from framework.study.outcome import Outcome, outcome_of
+from framework.study.recording import header_of, recording_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from framework.loading import Spec
+    from framework.study.drive import TimedRunner
+    from framework.study.recording import Sink
     from framework.study.workload import Workload
 
 DEFAULT_LATENCY = "llama3-8b-a100"
@@ -63,6 +68,8 @@ def simulate_policy(
     horizon: float | None = None,
     on_end: Callable[[int], object] | None = None,
     runner_options: Mapping[str, Any] | None = None,
+    record: str | Path | Sink | None = None,
+    around: Callable[[TimedRunner], TimedRunner] | None = None,
 ) -> Run:
     """Run a workload.
 
@@ -80,6 +87,8 @@ def simulate_policy(
         horizon: seconds after which the run is cut; None = until all requests have ended.
         on_end: told how many requests have just ended.
         runner_options: of the simulated runner: noise, acceptance, link_bytes_per_s, seed.
+        record: a file in which every step is kept, or what takes its lines; see `recording`.
+        around: what takes the place of the simulated runner, given that one.
 
     Raises:
         PluginError, ConfigError: the stack or a limit is wrong.
@@ -91,15 +100,29 @@ def simulate_policy(
     if model.kv_bytes_per_token is not None:
         options.setdefault("kv_bytes_per_token", model.kv_bytes_per_token)
     clock = VirtualClock()
-    runner = runner_class("simulated")(limits, model, clock, **options)
+    runner: TimedRunner = runner_class("simulated")(limits, model, clock, **options)
+    runner = runner if around is None else around(runner)
     meter = Meter(dict(tenant_weights or {}))
     stack = full_stack(plugins, workload)
-    scheduler = Scheduler(limits, [*stack, meter], clock=clock, latency=predicts or model)
-    check_sync(scheduler)
-    oracles = {name: plugin for name, plugin in scheduler.plugins if is_oracle(plugin)}
-    told: list[Any] = list(oracles.values())
-    drive = Drive(workload, scheduler, runner, meter, horizon, on_end, told)
-    drive.run()
+    header = partial(
+        header_of,
+        workload,
+        stack,
+        limits,
+        model,
+        predicts,
+        tenant_weights=dict(meter.tenant_weights),
+        horizon=horizon,
+        runner_options=dict(runner_options or {}),
+    )
+    with recording_to(record, header, meter.errors) as recording:
+        plugins = [*stack, meter, *recording]
+        scheduler = Scheduler(limits, plugins, clock=clock, latency=predicts or model)
+        check_sync(scheduler)
+        oracles = {name: plugin for name, plugin in scheduler.plugins if is_oracle(plugin)}
+        told: list[Any] = list(oracles.values())
+        drive = Drive(workload, scheduler, runner, meter, horizon, on_end, told)
+        drive.run()
     outcome = outcome_of(meter, scheduler)
     return Run(outcome, meter, scheduler, tuple(oracles), drive.scheduler_s)
 
