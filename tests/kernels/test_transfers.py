@@ -1,0 +1,101 @@
+"""Blocks to external memory and back, and zeroed ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from planning import chunk, plan, state
+
+from framework import RunnerError
+from framework.output import ConnectorMetadata
+from runners.common.batch import flatten
+from runners.common.routing import Options
+from runners.triton.cache import PagedCache
+from runners.triton.transfers import Transfers
+
+BLOCK_SIZE = 4
+NUM_BLOCKS = 9
+OPTIONS = Options(None, None, None, None)
+
+
+def filled() -> Transfers:
+    """Of a cache of two layers, values narrower than keys, noise in its first four blocks."""
+    cache = PagedCache(NUM_BLOCKS, BLOCK_SIZE, torch.float32, torch.device("cpu"))
+    noise = torch.Generator().manual_seed(0)
+    count = 4 * BLOCK_SIZE
+    cache.begin(flatten([chunk(state("a", range(count), range(4)), 0, count)], BLOCK_SIZE))
+    for layer in range(2):
+        query, key = (torch.randn(count, heads, 8, generator=noise) for heads in (4, 2))
+        cache.attend(layer, query, key, torch.randn(count, 2, 6, generator=noise), OPTIONS)
+    return Transfers(cache)
+
+
+def blocks(transfers: Transfers, *ids: int) -> list[torch.Tensor]:
+    """Copies of these blocks of every tensor."""
+    return [tensor[list(ids)].clone() for tensor in transfers.cache.tensors()]
+
+
+def equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
+    return all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+def move(transfers: Transfers, zeroed: tuple[int, ...] = (), **moves: list) -> None:
+    metadata = ConnectorMetadata(**moves)
+    transfers.run(plan(connector_metadata=metadata, new_block_ids_to_zero=zeroed))
+
+
+def test_blocks_are_stored_then_zeroed_then_loaded() -> None:
+    transfers = filled()
+    before, others = blocks(transfers, 1, 2), blocks(transfers, 0, 3)
+    moves = {"stores": [(b"x", 1), (b"y", 2)], "loads": [(b"x", 6), (b"y", 5)]}
+    move(transfers, (1, 2, 5, 6), **moves)
+    assert not any(block.any() for block in blocks(transfers, 1, 2))
+    assert equal(blocks(transfers, 6, 5), before)
+    assert equal(blocks(transfers, 0, 3), others)
+
+
+def test_what_is_stored_outlives_its_block() -> None:
+    transfers = filled()
+    before = blocks(transfers, 3)
+    move(transfers, stores=[(b"x", 3)])
+    move(transfers, (3,))
+    move(transfers, loads=[(b"x", 3), (b"x", 7)])
+    assert equal(blocks(transfers, 3), before)
+    assert equal(blocks(transfers, 7), before)
+
+
+def test_a_name_stored_again_is_replaced() -> None:
+    transfers = filled()
+    expected = blocks(transfers, 2)
+    move(transfers, stores=[(b"x", 1)])
+    move(transfers, stores=[(b"x", 2)])
+    move(transfers, loads=[(b"x", 8)])
+    assert equal(blocks(transfers, 8), expected)
+
+
+def test_dropped_names_are_forgotten() -> None:
+    transfers = filled()
+    move(transfers, stores=[(b"x", 1), (b"y", 2)])
+    move(transfers, drop=[b"x", b"never stored"])
+    move(transfers, loads=[(b"y", 3)])
+    with pytest.raises(RunnerError, match="step 0: external block b'x' was never stored"):
+        move(transfers, loads=[(b"x", 3)])
+
+
+def test_a_name_may_be_loaded_in_the_step_that_drops_it() -> None:
+    transfers = filled()
+    expected = blocks(transfers, 1)
+    move(transfers, stores=[(b"x", 1)])
+    move(transfers, loads=[(b"x", 8)], drop=[b"x"])
+    assert equal(blocks(transfers, 8), expected)
+
+
+def test_who_sends_and_receives_is_told() -> None:
+    metadata = ConnectorMetadata(sending=["gone"], receiving=["here"])
+    told = filled().run(plan(connector_metadata=metadata))
+    assert told == (["here"], ["gone"])
+
+
+def test_before_the_first_forward_pass_there_is_nothing_to_zero() -> None:
+    cache = PagedCache(NUM_BLOCKS, BLOCK_SIZE, torch.float32, torch.device("cpu"))
+    assert Transfers(cache).run(plan(new_block_ids_to_zero=[1])) == ([], [])
