@@ -44,6 +44,7 @@ class Life:
     longest_gap: float = 0.0
     num_cached: int = 0
     num_preemptions: int = 0
+    is_waiting: bool = True
     run: int = -1
 
 
@@ -95,14 +96,13 @@ class Meter:
     def refused(self, request_id: str, now: float, sentence: str) -> None:
         """It was not even queued."""
         self.errors[request_id] = sentence
-        self.service.waits(self.lives[request_id].arrival.tenant, -1)
         self._end(request_id, now, "refused")
 
     @hookimpl
     def request_admitted(self, request: Request, hit: Hit, resumed: bool, step: StepView) -> None:
         """Queueing and hits are those of the first admission."""
         life = self.lives[request.request_id]
-        self.service.waits(request.tenant, -1)
+        self._waits(life, False)
         if resumed:
             return
         life.first_admission = step.now
@@ -114,8 +114,9 @@ class Meter:
     @hookimpl
     def request_preempted(self, request: Request, mode: PreemptMode) -> None:
         """Counted by what became of its KV."""
-        self.lives[request.request_id].num_preemptions += 1
-        self.service.waits(request.tenant, 1)
+        life = self.lives[request.request_id]
+        life.num_preemptions += 1
+        self._waits(life, True)
         self.preemptions[mode.value] = self.preemptions.get(mode.value, 0) + 1
 
     def step(
@@ -138,9 +139,6 @@ class Meter:
             self._stop(request_id, number + 1)
             if request_id in result.errors:
                 self.errors[request_id] = result.errors[request_id]
-            life = self.lives[request_id]
-            if life.first_admission is None or request_id not in output.num_scheduled_tokens:
-                self.service.waits(life.arrival.tenant, -1)
             self._end(request_id, now, reason)
         if result.finish_reasons:
             ended = result.finish_reasons
@@ -182,8 +180,15 @@ class Meter:
         life.run = -1
         self.service.gives(life.arrival.tenant, -1)
 
+    def _waits(self, life: Life, is_waiting: bool) -> None:
+        """It waits or not; one that was paused may lose its place twice."""
+        if life.is_waiting is not is_waiting:
+            life.is_waiting = is_waiting
+            self.service.waits(life.arrival.tenant, 1 if is_waiting else -1)
+
     def _end(self, request_id: str, now: float, reason: str) -> None:
         life = self.lives.pop(request_id)
+        self._waits(life, False)
         arrival = life.arrival
         is_served = reason in ("stop", "length")
         tpot = NAN

@@ -37,8 +37,8 @@ class Outcome:
         num_preemptions: by mode. recompute_tax: tokens computed again over all tokens computed.
         prefix_hit_rate: of prompt tokens at first admissions.
         mean_kv_use, mean_running: over time. num_steps: of the scheduler.
-        service: of tenants, by tenant; jain: their evenness; service_gap: largest difference of
-            two tenants while both had work waiting.
+        service: of tenants, by tenant; jain: how even it was while they competed; service_gap:
+            largest difference of two tenants while both had work waiting. See `fairness`.
         ttft_by_tenant_s: of each tenant's requests.
     """
 
@@ -106,7 +106,7 @@ def outcome_of(meter: Meter, scheduler: Scheduler) -> Outcome:
         mean_kv_use=meter.series.mean_kv_use,
         mean_running=meter.series.mean_running,
         num_steps=counters.num_steps,
-        service={name: tenant.service for name, tenant in sorted(meter.service.tenants.items())},
+        service=meter.service.totals,
         jain=meter.service.jain,
         service_gap=meter.service.gap,
         ttft_by_tenant_s=_by_tenant(meter),
