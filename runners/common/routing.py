@@ -111,7 +111,7 @@ def read_model(directory: Path, dtype: str, device: str = "cpu") -> PreTrainedMo
     """
     if dtype not in DTYPES:
         raise ModelError(f"dtype: got {dtype!r}, allowed: {', '.join(DTYPES)}")
-    read_config(directory)
+    kind = read_config(directory)["model_type"]
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
     register()
@@ -124,6 +124,8 @@ def read_model(directory: Path, dtype: str, device: str = "cpu") -> PreTrainedMo
             output_loading_info=True,
         )
     except Exception as error:  # whatever transformers and its readers raise
+        if isinstance(error, KeyError) and IMPLEMENTATION in error.args:
+            raise _not_routed(kind) from error
         raise ModelError(f"model {str(directory)!r} cannot be loaded: {error}") from error
     model, loaded = found
     missing = sorted(loaded["missing_keys"])
@@ -167,15 +169,19 @@ def accept(
     return model
 
 
+def _not_routed(kind: str) -> ModelError:
+    return ModelError(
+        f"architecture {kind!r} cannot run: its attention does not go through transformers' "
+        "AttentionInterface, so it cannot read a paged cache"
+    )
+
+
 def refuse_unsafe(model: PreTrainedModel) -> None:
     """Raise ModelError for architectures that paged attention cannot serve."""
     config = model.config.get_text_config()
     kind = model.config.model_type
     if not getattr(model, "_supports_attention_backend", False):
-        raise ModelError(
-            f"architecture {kind!r} cannot run: its attention does not go through transformers' "
-            "AttentionInterface, so it cannot read a paged cache"
-        )
+        raise _not_routed(kind)
     other = set(getattr(config, "layer_types", None) or ()) - KNOWN_LAYERS
     if other:
         raise ModelError(

@@ -47,15 +47,15 @@ def logits(model: Any) -> torch.Tensor:
         ("gpt_oss", {NORMS: 5}),
     ],
 )
-def test_modules_of_a_kind_are_fused(kind: str, expected: dict[str, int]) -> None:
-    model = tiny.build(kind)
+def test_modules_of_a_kind_are_fused(kind: str, expected: dict[str, int], device: str) -> None:
+    model = tiny.build(kind).to(device)
     assert fused(model) == expected
     names = [type(module).__name__ for module in model.modules()]
     assert {name: names.count(name) for name in expected} == expected
 
 
-def test_biases_are_joined_like_weights() -> None:
-    model = tiny.build("llama", attention_bias=True, mlp_bias=True)
+def test_biases_are_joined_like_weights(device: str) -> None:
+    model = tiny.build("llama", attention_bias=True, mlp_bias=True).to(device)
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.normal_(parameter)
@@ -64,8 +64,8 @@ def test_biases_are_joined_like_weights() -> None:
     torch.testing.assert_close(logits(model), before, rtol=1e-3, atol=1e-3)
 
 
-def test_modules_that_do_something_else_stay() -> None:
-    model = tiny.build("llama")
+def test_modules_that_do_something_else_stay(device: str) -> None:
+    model = tiny.build("llama").to(device)
     layer = model.model.layers[0]
 
     class OddMLP(type(layer.mlp)):
@@ -98,8 +98,8 @@ def test_modules_that_do_something_else_stay() -> None:
     torch.testing.assert_close(logits(model), before, rtol=1e-3, atol=1e-3)
 
 
-def test_a_layer_that_does_something_else_stays() -> None:
-    model = tiny.build("llama")
+def test_a_layer_that_does_something_else_stays(device: str) -> None:
+    model = tiny.build("llama").to(device)
 
     class LlamaDecoderLayer(type(model.model.layers[1])):
         """It has the name and not the sums."""
@@ -112,17 +112,17 @@ def test_a_layer_that_does_something_else_stays() -> None:
     assert type(model.model.layers[1]) is LlamaDecoderLayer
 
 
-def test_projections_of_which_some_have_a_bias_are_not_joined() -> None:
-    model = tiny.build("llama")
+def test_projections_of_which_some_have_a_bias_are_not_joined(device: str) -> None:
+    model = tiny.build("llama").to(device)
     layer = model.model.layers[0]
-    layer.self_attn.q_proj.bias = torch.nn.Parameter(torch.ones(64))
-    layer.mlp.up_proj.bias = torch.nn.Parameter(torch.ones(96))
+    layer.self_attn.q_proj.bias = torch.nn.Parameter(torch.ones(64, device=device))
+    layer.mlp.up_proj.bias = torch.nn.Parameter(torch.ones(96, device=device))
     assert fused(model) == {NORMS: 5, MLPS: 1, ATTENTIONS: 1, LAYERS: 2}
 
 
-def test_what_is_replaced_is_let_go() -> None:
+def test_what_is_replaced_is_let_go(device: str) -> None:
     """The weights that were joined would be there twice."""
-    model = tiny.build("llama")
+    model = tiny.build("llama").to(device)
     old = [ref(layer.mlp.gate_proj.weight) for layer in model.model.layers]
     fused(model)
     assert [weight() for weight in old] == [None, None]

@@ -39,10 +39,10 @@ def test_no_request_has_more_logits_than_the_step_has_tokens(budget: int, logits
     assert len(largest_step(config).logits_rows) == logits
 
 
-def test_a_block_is_counted_in_all_layers() -> None:
+def test_a_block_is_counted_in_all_layers(device: str) -> None:
     heads, head_dim = tiny.SIZES["num_key_value_heads"], tiny.SIZES["head_dim"]
     expected = 2 * tiny.SIZES["num_hidden_layers"] * CONFIG.block_size * heads * head_dim * 4
-    assert bytes_per_block(tiny.build("llama"), CONFIG) == expected
+    assert bytes_per_block(tiny.build("llama").to(device), CONFIG) == expected
 
 
 def test_on_the_cpu_nothing_limits_them() -> None:

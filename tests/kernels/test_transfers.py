@@ -18,15 +18,19 @@ NUM_BLOCKS = 9
 OPTIONS = Options(None, None, None, None)
 
 
-def filled() -> Transfers:
+@pytest.fixture
+def transfers(device: str) -> Transfers:
     """Of a cache of two layers, values narrower than keys, noise in its first four blocks."""
-    cache = PagedCache(NUM_BLOCKS, BLOCK_SIZE, torch.float32, torch.device("cpu"))
+    cache = PagedCache(NUM_BLOCKS, BLOCK_SIZE, torch.float32, torch.device(device))
     noise = torch.Generator().manual_seed(0)
     count = 4 * BLOCK_SIZE
     cache.begin(flatten([chunk(state("a", range(count), range(4)), 0, count)], BLOCK_SIZE))
     for layer in range(2):
-        query, key = (torch.randn(count, heads, 8, generator=noise) for heads in (4, 2))
-        cache.attend(layer, query, key, torch.randn(count, 2, 6, generator=noise), OPTIONS)
+        query, key, value = (
+            torch.randn(count, *shape, generator=noise).to(device)
+            for shape in ((4, 8), (2, 8), (2, 6))
+        )
+        cache.attend(layer, query, key, value, OPTIONS)
     return Transfers(cache)
 
 
@@ -44,8 +48,7 @@ def move(transfers: Transfers, zeroed: tuple[int, ...] = (), **moves: list) -> N
     transfers.run(plan(connector_metadata=metadata, new_block_ids_to_zero=zeroed))
 
 
-def test_blocks_are_stored_then_zeroed_then_loaded() -> None:
-    transfers = filled()
+def test_blocks_are_stored_then_zeroed_then_loaded(transfers: Transfers) -> None:
     before, others = blocks(transfers, 1, 2), blocks(transfers, 0, 3)
     moves = {"stores": [(b"x", 1), (b"y", 2)], "loads": [(b"x", 6), (b"y", 5)]}
     move(transfers, (1, 2, 5, 6), **moves)
@@ -54,8 +57,7 @@ def test_blocks_are_stored_then_zeroed_then_loaded() -> None:
     assert equal(blocks(transfers, 0, 3), others)
 
 
-def test_what_is_stored_outlives_its_block() -> None:
-    transfers = filled()
+def test_what_is_stored_outlives_its_block(transfers: Transfers) -> None:
     before = blocks(transfers, 3)
     move(transfers, stores=[(b"x", 3)])
     move(transfers, (3,))
@@ -64,8 +66,7 @@ def test_what_is_stored_outlives_its_block() -> None:
     assert equal(blocks(transfers, 7), before)
 
 
-def test_a_name_stored_again_is_replaced() -> None:
-    transfers = filled()
+def test_a_name_stored_again_is_replaced(transfers: Transfers) -> None:
     expected = blocks(transfers, 2)
     move(transfers, stores=[(b"x", 1)])
     move(transfers, stores=[(b"x", 2)])
@@ -73,8 +74,7 @@ def test_a_name_stored_again_is_replaced() -> None:
     assert equal(blocks(transfers, 8), expected)
 
 
-def test_dropped_names_are_forgotten() -> None:
-    transfers = filled()
+def test_dropped_names_are_forgotten(transfers: Transfers) -> None:
     move(transfers, stores=[(b"x", 1), (b"y", 2)])
     move(transfers, drop=[b"x", b"never stored"])
     move(transfers, loads=[(b"y", 3)])
@@ -82,20 +82,19 @@ def test_dropped_names_are_forgotten() -> None:
         move(transfers, loads=[(b"x", 3)])
 
 
-def test_a_name_may_be_loaded_in_the_step_that_drops_it() -> None:
-    transfers = filled()
+def test_a_name_may_be_loaded_in_the_step_that_drops_it(transfers: Transfers) -> None:
     expected = blocks(transfers, 1)
     move(transfers, stores=[(b"x", 1)])
     move(transfers, loads=[(b"x", 8)], drop=[b"x"])
     assert equal(blocks(transfers, 8), expected)
 
 
-def test_who_sends_and_receives_is_told() -> None:
+def test_who_sends_and_receives_is_told(transfers: Transfers) -> None:
     metadata = ConnectorMetadata(sending=["gone"], receiving=["here"])
-    told = filled().run(plan(connector_metadata=metadata))
+    told = transfers.run(plan(connector_metadata=metadata))
     assert told == (["here"], ["gone"])
 
 
-def test_before_the_first_forward_pass_there_is_nothing_to_zero() -> None:
-    cache = PagedCache(NUM_BLOCKS, BLOCK_SIZE, torch.float32, torch.device("cpu"))
+def test_before_the_first_forward_pass_there_is_nothing_to_zero(device: str) -> None:
+    cache = PagedCache(NUM_BLOCKS, BLOCK_SIZE, torch.float32, torch.device(device))
     assert Transfers(cache).run(plan(new_block_ids_to_zero=[1])) == ([], [])
