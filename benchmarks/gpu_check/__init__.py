@@ -11,5 +11,6 @@ conductor.py   a process and a share of the time for each part, results kept aft
 part.py        the inside of such a process: one item after another
 goals.py       the figures that are aimed at
 machine.py, correctness.py, bandwidth.py, decode.py, peer.py, suite.py, tuning.py   the parts
+captures.py, idle.py, *cases.py   pieces of the parts
 place.py, caches.py, models.py, serving.py   what parts share: timing, data, models, the loop
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,14 @@ def main() -> int:
     if options.part is None:
         conductor = Conductor(options.out, options.seconds, options.toy, options.parts)
         return int(not conductor.run())
+    path = options.out / "part.json"
     check = Check(open_place(options.toy), options.out, options.deadline)
-    part: Any = importlib.import_module(f"benchmarks.gpu_check.{options.part}")
-    return run_part(part, check, Record.read(options.out / "part.json", part.conclude))
+    try:
+        part: Any = importlib.import_module(f"benchmarks.gpu_check.{options.part}")
+    except Exception:
+        Record(path, lambda _: {}).note("import", {"error": traceback.format_exc()})
+        raise
+    return run_part(part, check, Record.read(path, part.conclude))
 
 
 if __name__ == "__main__":

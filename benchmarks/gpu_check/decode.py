@@ -6,42 +6,32 @@ bandwidth and at the one that plain code reached.
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
+from collections import Counter
 from functools import partial
 from statistics import mean, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from attrs import define, field, frozen
-from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
+from attrs import frozen
 
+from benchmarks.gpu_check.captures import captured, compare_graphs
 from benchmarks.gpu_check.goals import DATA_SHEET_TB_S
-from benchmarks.gpu_check.models import build, kv_bytes, weight_bytes
+from benchmarks.gpu_check.idle import find_idle
+from benchmarks.gpu_check.models import Models, kv_bytes, weight_bytes
 from benchmarks.gpu_check.part import Check, Figures, Item
-from benchmarks.gpu_check.serving import Launch, Server, config_for, prompts_of, watch
+from benchmarks.gpu_check.serving import BUDGET, Launch, Server, config_for, prompts_of, watch
 from runners.triton import TritonRunner
-from runners.triton.loading import accept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from transformers import PreTrainedModel
+    from collections.abc import Iterator
 
     from benchmarks.gpu_check.place import Place
     from runners.triton.inputs import StepInputs
 
-BUDGET = 8192
 SETTLING, TOY_SETTLING = 4, 1
 """Decode steps at the beginning, in which graphs are captured, and at the end that do not count."""
-
-MIDDLE = 0.4, 0.9
-"""From where to where, of all that the device did, steps are looked at for gaps: decode alone."""
-
-LEAST_GAP_US = 5.0
-"""A gap between kernels that the host makes; those within a graph are shorter."""
 
 
 @frozen
@@ -78,30 +68,13 @@ LOADS = (
 TOY_LOADS = (Load("toy", 1, 16, 3), Load("toy", 2, 16, 3))
 
 
-@define(eq=False)
-class Models:
-    """One model at a time, made when it is asked for."""
-
-    place: Place
-    _found: dict[str, PreTrainedModel] = field(factory=dict, init=False)
-
-    def __call__(self, size: str) -> PreTrainedModel:
-        """Accepted, with fused modules; a model of another size is let go."""
-        if size not in self._found:
-            self._found.clear()
-            gc.collect()
-            if not self.place.is_toy:
-                torch.cuda.empty_cache()
-            self._found[size] = accept(build(self.place, size))
-        return self._found[size]
-
-
 def items(check: Check) -> Iterator[Item]:
     """The comparison of graphs first, then the loads."""
     place, models = check.place, Models(check.place)
     bandwidth = measured_bandwidth(check)
     sizes = ("toy",) if place.is_toy else ("1B", "8B")
     for size in sizes:
+        yield Item(f"{size} model", partial(describe, models, size), 8)
         yield Item(f"{size} graphs", partial(compare_graphs, place, models, size), 8)
         for load in TOY_LOADS if place.is_toy else LOADS:
             if load.size == size:
@@ -110,10 +83,21 @@ def items(check: Check) -> Iterator[Item]:
 
 
 def conclude(found: dict[str, Figures]) -> Figures:
-    """Passed if every comparison that was made found equal tokens."""
+    """Passed if every comparison that was made had graphs, and found equal tokens."""
     compared = {name: figures for name, figures in found.items() if name.endswith("graphs")}
-    equal = [figures.get("equal") for figures in compared.values() if "skipped" not in figures]
-    return {"passed": all(equal) if equal else None}
+    passed = [figures.get("passed") for figures in compared.values() if "skipped" not in figures]
+    return {"passed": all(passed) if passed else None}
+
+
+def describe(models: Models, size: str) -> Figures:
+    """What is read in a step, and which modules are fused."""
+    model = models(size)
+    kinds = Counter(type(module).__name__ for module in model.modules())
+    return {
+        "weight_gigabytes": round(weight_bytes(model) / 1e9, 6),
+        "kv_bytes": kv_bytes(model),
+        "fused": {kind: count for kind, count in kinds.items() if kind.startswith("Fused")},
+    }
 
 
 def measured_bandwidth(check: Check) -> float | None:
@@ -126,16 +110,14 @@ def measured_bandwidth(check: Check) -> float | None:
     return found or None
 
 
-def measure(
-    place: Place, models: Callable[[str], PreTrainedModel], load: Load, bandwidth: float | None
-) -> Figures:
+def measure(place: Place, models: Models, load: Load, bandwidth: float | None) -> Figures:
     """One load."""
     model = models(load.size)
     lengths = [load.context] * load.batch
     chunks = -(-load.batch * load.context // BUDGET)
     settling = TOY_SETTLING if place.is_toy else SETTLING
     max_tokens = load.steps + chunks + 3 * settling
-    runner = TritonRunner(model, config_for(lengths, max_tokens, budget=BUDGET))
+    runner = TritonRunner(model, config_for(lengths, max_tokens))
     seen = _remember_inputs(runner)
     launches = watch(runner, place)
     server = Server(runner)
@@ -159,6 +141,7 @@ def measure(
         "forward_us": _us(_forward_alone(place, runner, seen[-1])),
         "between_us": _us(_between(place, steady)),
         "steps": len(steady),
+        "captured": captured(runner),
     }
     server.close()
     return found
@@ -168,40 +151,6 @@ def _between(place: Place, steady: list[Launch]) -> float:
     """Seconds of the device from the end of a step until the next one begins to be queued."""
     pairs = itertools.pairwise(steady)
     return mean(place.seconds(before.ended, after.begun) for before, after in pairs)
-
-
-@torch.inference_mode()
-def find_idle(place: Place, models: Callable[[str], PreTrainedModel], size: str) -> Figures:
-    """The share of the time in decode at batch 1 in which the GPU waits for the host."""
-    lengths, max_tokens = ([16], 4) if place.is_toy else ([1024], 48)
-    runner = TritonRunner(
-        models(size), config_for(lengths, max_tokens, budget=BUDGET, is_async=not place.is_toy)
-    )
-    server = Server(runner)
-    server.serve(prompts_of(runner.vocab_size, lengths, seed=8), max_tokens)
-    activity = ProfilerActivity.CPU if place.is_toy else ProfilerActivity.CUDA
-    with profile(activities=[activity]) as profiled:
-        server.serve(prompts_of(runner.vocab_size, lengths), max_tokens)
-        place.wait()
-    server.close()
-    kind = DeviceType.CPU if place.is_toy else DeviceType.CUDA
-    spans = sorted(
-        (event.time_range.start, event.time_range.end)
-        for event in profiled.events()
-        if event.device_type == kind
-    )
-    spans = spans[int(MIDDLE[0] * len(spans)) : int(MIDDLE[1] * len(spans))]
-    return {"idle_share": round(idle_share(spans), 6), "events": len(spans)}
-
-
-def idle_share(spans: list[tuple[float, float]]) -> float:
-    """Of the time that spans in order of their begin cover, what lies in gaps that count."""
-    idle, end = 0.0, spans[0][1]
-    for begin, finish in spans:
-        if begin - end > LEAST_GAP_US:
-            idle += begin - end
-        end = max(end, finish)
-    return idle / (end - spans[0][0])
 
 
 def _remember_inputs(runner: TritonRunner) -> list[StepInputs]:
@@ -227,43 +176,6 @@ def _forward_alone(place: Place, runner: TritonRunner, inputs: StepInputs) -> fl
     last = place.mark()
     place.wait()
     return place.seconds(first, last) / repeats
-
-
-@define(eq=False)
-class Uncaptured:
-    """Stands where a runner keeps its graphs, and runs every step as it is."""
-
-    forward: Callable[[StepInputs], torch.Tensor]
-
-    def run(self, inputs: StepInputs) -> torch.Tensor:
-        """[size, V] logits."""
-        return self.forward(inputs)
-
-
-def compare_graphs(place: Place, models: Callable[[str], PreTrainedModel], size: str) -> Figures:
-    """The same prompts with captured and with uncaptured steps, at a batch that is padded."""
-    model = models(size)
-    lengths, max_tokens = ([5, 16, 9], 4) if place.is_toy else ([40, 17, 200, 64, 129], 48)
-    prompts = prompts_of(model.config.vocab_size, lengths)
-    outputs = []
-    for is_captured in (True, False):
-        runner: Any = TritonRunner(model, config_for(lengths * 2, max_tokens, budget=BUDGET))
-        if not is_captured:
-            runner.graphs = Uncaptured(runner._forward)
-        server = Server(runner)
-        outputs.append(server.serve(prompts, max_tokens))
-        server.close()
-    captured, expected = outputs
-    pairs = list(zip(captured, expected, strict=True))
-    assert all(len(tokens) == max_tokens for pair in pairs for tokens in pair)
-    agreed = [_agreed(*pair) for pair in pairs]
-    return {"equal": captured == expected, "requests": len(pairs), "equal_tokens": agreed}
-
-
-def _agreed(found: list[int], expected: list[int]) -> int:
-    """Leading tokens that are the same."""
-    same = [left == right for left, right in zip(found, expected, strict=True)]
-    return [*same, False].index(False)
 
 
 def _us(seconds: float) -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from attrs import define, field
 
 from runners.common.routing import IMPLEMENTATION, register
+from runners.triton.loading import accept
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -83,3 +85,19 @@ def kv_bytes(model: PreTrainedModel) -> int:
     config = model.config
     heads = config.num_key_value_heads * config.head_dim
     return int(2 * config.num_hidden_layers * heads * model.dtype.itemsize)
+
+
+@define(eq=False)
+class Models:
+    """One model at a time, made when it is asked for."""
+
+    place: Place
+    _found: dict[str, PreTrainedModel] = field(factory=dict, init=False)
+
+    def __call__(self, size: str) -> PreTrainedModel:
+        """Accepted, with fused modules; a model of another size is let go."""
+        if size not in self._found:
+            self._found.clear()
+            self.place.empty()
+            self._found[size] = accept(build(self.place, size))
+        return self._found[size]

@@ -18,7 +18,7 @@ from attrs import frozen
 
 from benchmarks.gpu_check.models import build
 from benchmarks.gpu_check.part import Check, Figures, Item
-from benchmarks.gpu_check.serving import Server, config_for, prompts_of
+from benchmarks.gpu_check.serving import BUDGET, Server, config_for, prompts_of
 from runners.triton import TritonRunner
 from runners.triton.loading import accept
 
@@ -43,7 +43,6 @@ class Work:
     size: str
     lengths: tuple[int, ...]
     max_tokens: int
-    budget: int
 
     @property
     def num_tokens(self) -> int:
@@ -54,9 +53,9 @@ class Work:
 def work_of(place: Place) -> Work:
     """128 requests of 64 to 512 tokens, and 128 tokens of output each."""
     if place.is_toy:
-        return Work("toy", (5, 9, 12), 4, 64)
+        return Work("toy", (5, 9, 12), 4)
     draw = random.Random(11)
-    return Work("1B", tuple(draw.randint(64, 512) for _ in range(128)), 128, 8192)
+    return Work("1B", tuple(draw.randint(64, 512) for _ in range(128)), 128)
 
 
 def items(check: Check) -> Iterator[Item]:
@@ -85,8 +84,9 @@ def conclude(found: dict[str, Figures]) -> Figures:
 
 def ours(check: Check, work: Work) -> Figures:
     """Scheduler, EngineCore in async mode, TritonRunner."""
+    check.place.empty()
     model = accept(build(check.place, work.size))
-    config = config_for(work.lengths, work.max_tokens, budget=work.budget)
+    config = config_for(work.lengths, work.max_tokens)
     server = Server(TritonRunner(model, attrs.evolve(config, num_blocks=2 * config.num_blocks)))
     warm, prompts = (prompts_of(model.config.vocab_size, work.lengths, seed) for seed in (1, 2))
     server.serve(warm, work.max_tokens)
@@ -102,6 +102,7 @@ def theirs(check: Check, work: Work, chosen: dict[str, int]) -> Figures:
     from transformers import GenerationConfig  # noqa: PLC0415
     from transformers.generation import ContinuousBatchingConfig  # noqa: PLC0415
 
+    check.place.empty()
     model: Any = build(check.place, work.size, "sdpa")
     known = ContinuousBatchingConfig.__dataclass_fields__
     if "page_size" not in known and "page_size" in chosen:  # the older name
@@ -130,7 +131,7 @@ def sizes(work: Work) -> dict[str, int]:
     return {
         "page_size": PAGE_SIZE,
         "num_blocks": 2 * len(work.lengths) * (longest // PAGE_SIZE + 1),
-        "max_batch_tokens": work.budget,
+        "max_batch_tokens": BUDGET,
         "max_requests_per_batch": len(work.lengths),
     }
 

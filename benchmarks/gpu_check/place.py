@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
@@ -58,6 +59,12 @@ class Place:
         """Until the device has done all it was given; an error of it is raised here."""
         if not self.is_toy:
             torch.cuda.synchronize(self.device)
+
+    def empty(self) -> None:
+        """Give back the memory of what nobody holds any more."""
+        gc.collect()
+        if not self.is_toy:
+            torch.cuda.empty_cache()
 
     def mark(self) -> Mark:
         """A moment of the device: when everything queued so far is done."""

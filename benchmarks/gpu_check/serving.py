@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from framework.output import RunnerOutput, SchedulerOutput
     from runners.triton import TritonRunner
 
+BUDGET = 8192
+"""Tokens a step."""
+
 
 @frozen
 class Launch:
@@ -101,14 +104,14 @@ def prompts_of(vocabulary: int, lengths: Sequence[int], seed: int = 7) -> list[l
 
 
 def config_for(
-    lengths: Sequence[int], max_tokens: int, *, budget: int, is_async: bool = True
+    lengths: Sequence[int], max_tokens: int, *, is_async: bool = True
 ) -> SchedulerConfig:
     """Limits under which prompts of these lengths all run at once."""
     longest = max(lengths) + max_tokens + 1
     block_size = 16
     blocks = sum(-(-(length + max_tokens + 1) // block_size) for length in lengths)
     return SchedulerConfig(
-        max_num_batched_tokens=max(budget, len(lengths)),
+        max_num_batched_tokens=max(BUDGET, len(lengths)),
         max_num_seqs=len(lengths),
         max_model_len=longest,
         block_size=block_size,
