@@ -8,9 +8,8 @@ requests and their lengths stay as recorded. `Workload.source` says which.
 
 from __future__ import annotations
 
-from itertools import accumulate, islice, pairwise
+from itertools import islice
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -20,6 +19,7 @@ from framework.errors import ConfigError, bad_field
 from framework.study.classes import Classes
 from framework.study.files import digest_of
 from framework.study.formats import Format, Row, read_rows
+from framework.study.shaping import resample_gaps
 from framework.study.workload import Arrival, Workload
 
 if TYPE_CHECKING:
@@ -125,37 +125,6 @@ def load_trace(
         counts=counts,
         tenant_weights=classes.tenant_weights,
     )
-
-
-def scale_time(workload: Workload, factor: float) -> Workload:
-    """The same with arrivals so many times as far apart; think times stay."""
-    arrivals = [
-        each if each.parent is not None else attrs.evolve(each, time=each.time * factor)
-        for each in workload.arrivals
-    ]
-    source = {**workload.source, "times_scaled_by": factor}
-    return attrs.evolve(workload, arrivals=arrivals, source=source)
-
-
-def resample_gaps(arrivals: Sequence[Arrival], seed: int) -> list[Arrival]:
-    """The same arrivals with gaps drawn from their own, in blocks of consecutive ones."""
-    times = [each.time for each in arrivals if each.parent is None]
-    gaps = [after - before for before, after in pairwise(times)]
-    random, size = Random(f"{seed}/gaps"), block_size(len(gaps))
-    drawn: list[float] = []
-    while len(drawn) < len(gaps):
-        start = random.randrange(len(gaps))
-        drawn += (gaps + gaps[:size])[start : start + size]
-    left = accumulate(drawn, initial=times[0])
-    return [
-        each if each.parent is not None else attrs.evolve(each, time=next(left))
-        for each in arrivals
-    ]
-
-
-def block_size(num_gaps: int) -> int:
-    """Of a bootstrap: the cube root of the sample, rounded up."""
-    return next(size for size in range(1, num_gaps + 2) if size**3 >= num_gaps)
 
 
 def _taken(

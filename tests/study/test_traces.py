@@ -13,7 +13,8 @@ from framework.errors import ConfigError
 from framework.study.classes import Classes
 from framework.study.formats import parse_columns, read_rows
 from framework.study.run import simulate_policy
-from framework.study.traces import Reading, load_trace, resample_gaps, scale_time
+from framework.study.shaping import repeat, resample_gaps, scale_time
+from framework.study.traces import Reading, load_trace
 from framework.study.workload import Arrival, Workload
 from tests.study.traces import (
     AZURE_2023,
@@ -264,6 +265,16 @@ def test_scaled_times_leave_think_times_alone() -> None:
     scaled = scale_time(Workload(name="w", arrivals=arrivals), 0.5)
     assert [each.time for each in scaled.arrivals] == [2.0, 3.0]
     assert scaled.source["times_scaled_by"] == 0.5
+
+
+def test_a_repeated_workload_repeats_its_chats_under_other_ids() -> None:
+    arrivals = [
+        Arrival(request_id="a", time=4.0, prompt_len=1, output_len=1),
+        Arrival(request_id="b", time=3.0, prompt_len=1, output_len=1, parent="a"),
+    ]
+    five = repeat(Workload(name="w", arrivals=arrivals), 5).arrivals
+    assert [each.request_id for each in five] == ["a", "b", "a.1", "b.1", "a.2"]
+    assert [each.parent for each in five] == [None, "a", None, "a.1", None]
 
 
 def test_the_public_azure_trace_reads_as_published() -> None:
