@@ -7,7 +7,8 @@ admitted. An admission costs the tenant the prompt tokens that are not cached, a
 waits has a deficit left, everybody who has none gets a quantum, until somebody has one. A larger
 quantum leaves more to the order and allows a larger gap between tenants' service.
 Source: Cao et al., "Locality-aware Fair Scheduling in LLM Serving" (arXiv 2501.14312).
-Hooks: request_arrived, select_waiting, request_admitted, request_preempted, request_finished.
+Hooks: request_arrived, select_waiting, request_admitted, request_preempted, request_finished,
+step_planned.
 """
 
 from __future__ import annotations
@@ -99,6 +100,11 @@ class Dlpm:
         """Its last tokens are paid for."""
         self._charge_outputs()
         self._charged.pop(request, None)
+
+    @hookimpl
+    def step_planned(self) -> None:
+        """The order was that of this step."""
+        self._seen, self._order = None, ()
 
     def _first_in_turn(self) -> Request | None:
         deficits = self.deficits

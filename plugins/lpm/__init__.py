@@ -6,7 +6,7 @@ everyone up would cost more than it saves. Of requests with a common beginning t
 yet, one goes ahead and the others wait for it. Who was refused for want of room ends the step's
 admissions; who was vetoed by another plugin is passed over. Requests with rare prefixes may starve.
 Source: Zheng et al., "SGLang", NeurIPS 2024 (arXiv 2312.07104), and its scheduler.
-Hooks: select_waiting.
+Hooks: select_waiting, step_planned.
 """
 
 from __future__ import annotations
@@ -56,3 +56,8 @@ class Lpm:
             return tried
         self._tried = next((request for request in self._order if request in waiting), None)
         return HOLD if self._tried is None else self._tried
+
+    @hookimpl
+    def step_planned(self) -> None:
+        """The order was that of this step."""
+        self._seen, self._tried, self._order = None, None, iter(())
