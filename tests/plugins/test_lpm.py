@@ -69,7 +69,7 @@ def test_of_equal_uncached_beginnings_one_goes_ahead() -> None:
 def test_a_beginning_shorter_than_the_limit_is_nobodys_twin() -> None:
     b = small(Lpm(shared_tokens=40))
     for name in ("twin", "other"):
-        b.add(name, [*prompt(36, 100), *prompt(8, 300 + len(name))])
+        b.add(name, prompt(36, 100))
     b.add("third", 30)
     assert list(b.step()) == ["twin", "other", "third"]
 
