@@ -76,7 +76,7 @@ def test_cached_tokens_cost_nothing_and_outputs_cost_two() -> None:
 def test_an_idle_tenant_saves_up_no_more_than_a_quantum() -> None:
     dlpm = Dlpm(quantum=3)
     b = one_slot(dlpm)
-    b.add("b0", 8, tenant="b")
+    b.add("b0", 4, tenant="b")
     for number in range(20):
         b.add(f"a{number}", 8, tenant="a")
     b.finish()
