@@ -15,7 +15,17 @@ from framework.errors import ConfigError, HeadwayError, ModelError, PluginError,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS: Final = ("generate", "compare", "plugins", "models", "oracle")
+COMMANDS: Final = (
+    "generate",
+    "compare",
+    "replay",
+    "diff",
+    "explain",
+    "timeline",
+    "plugins",
+    "models",
+    "oracle",
+)
 BAD_INPUT: Final = (ConfigError, RequestError, PluginError, ModelError)
 FAILED, BAD, INTERRUPTED = 1, 2, 130
 
