@@ -78,7 +78,7 @@ def test_an_idle_tenant_saves_up_no_more_than_a_quantum() -> None:
     b = one_slot(dlpm)
     b.add("b0", 4, tenant="b")
     for number in range(20):
-        b.add(f"a{number}", 8, tenant="a")
+        b.add(f"a{number}", 20, tenant="a")
     b.finish()
     assert dlpm.deficits["b"] <= 3
 
