@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 COMMANDS: Final = (
     "generate",
     "compare",
+    "capacity",
     "replay",
     "diff",
     "explain",

@@ -115,17 +115,17 @@ _SAMPLING = (
 
 def limit_options(command: Command) -> Command:
     """Add the options of `Limits`."""
-    return _apply(_LIMITS, command)
+    return apply_options(_LIMITS, command)
 
 
 def loading_options(command: Command) -> Command:
     """Add the options of `Loading`."""
-    return _apply(_LOADING, command)
+    return apply_options(_LOADING, command)
 
 
 def sampling_options(command: Command) -> Command:
     """Add the options of `Sampling`."""
-    return _apply(_SAMPLING, command)
+    return apply_options(_SAMPLING, command)
 
 
 def common_options(command: Command) -> Command:
@@ -135,7 +135,7 @@ def common_options(command: Command) -> Command:
             "--json",
             "json_path",
             type=click.Path(path_type=Path),
-            callback=_writable,
+            callback=writable,
             metavar="FILE",
             help="Also write the result as JSON.",
         ),
@@ -143,7 +143,7 @@ def common_options(command: Command) -> Command:
             "-v", "--verbose", count=True, expose_value=False, callback=_log, help="Log to stderr."
         ),
     )
-    return _apply(options, command)
+    return apply_options(options, command)
 
 
 def gather(record: type[Any], options: dict[str, Any]) -> Any:
@@ -151,13 +151,14 @@ def gather(record: type[Any], options: dict[str, Any]) -> Any:
     return record(**{field.name: options.pop(field.name) for field in attrs.fields(record)})
 
 
-def _apply(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command:
+def apply_options(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command:
+    """Add options in the order of the help page."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def _writable(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+def writable(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
     """Better to hear now than after minutes of work."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise click.BadParameter(f"{path}: its folder does not exist, or it is one itself")

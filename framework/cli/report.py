@@ -64,6 +64,14 @@ def show_table(
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar on stderr, if that is a terminal; call what it yields with each advance."""
+    with study_progress(title) as tell:
+        tell(0, total)
+        yield lambda count: tell(count, total)
+
+
+@contextmanager
+def study_progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """The same where the total comes later: call it with each advance and the total, if known."""
     from rich import progress as bars  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
 
@@ -76,8 +84,8 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     )
     hidden = not console.is_terminal
     with bars.Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda count: bar.advance(task, count)
+        task = bar.add_task(title, total=None)
+        yield lambda count, total: bar.update(task, advance=count, total=total)
 
 
 def share(part: int, whole: int) -> str:

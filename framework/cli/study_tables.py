@@ -1,0 +1,137 @@
+"""How policies differ in virtual time: the tables of `headway compare` and `headway capacity`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from framework.cli.report import show_table
+from framework.study.stats import METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from framework.study.stats import Metric
+
+SHOWN = (
+    *("ttft_p50", "ttft_p99", "tpot_p50", "itl_p99", "longest_gap", "e2e_mean", "goodput"),
+    *("attainment", "num_preemptions", "recompute_tax", "prefix_hit_rate", "jain", "service_gap"),
+)
+AT_CAPACITY = ("queueing_p50", *SHOWN[:6])
+BY_NAME = {metric.name: metric for metric in METRICS}
+MOST_COLUMNS = 6
+ENOUGH_FOR_P99 = 1000
+
+
+def show_counts(result: Mapping[str, Any]) -> None:
+    """What the workload is, and what was cut on the way."""
+    workload = result["workload"]
+    rate = "" if workload["rate"] is None else f", {workload['rate']:.2f} requests/s"
+    click.echo(f"{workload['name']}: {workload['num_requests']} requests{rate}")
+    for what, count in workload["counts"].items():
+        click.echo(f"  {what}: {count}")
+    if workload["resampled"]:
+        click.echo("  gaps between arrivals are drawn again for each seed, in blocks")
+    if result["capacity"] is not None:
+        click.echo(f"  a load of 1 is {result['capacity']['rate']:.2f} requests/s")
+
+
+def show_study(result: Mapping[str, Any]) -> None:
+    """A table for each load, and with several seeds one of the paired differences."""
+    for load in result["loads"]:
+        at = "" if load is None else f" at a load of {load:g}"
+        entries = [each for each in result["summary"] if each["load"] == load]
+        seeds = len(result["seeds"])
+        over = f", mean and 95 % t-interval over {seeds} seeds" if seeds > 1 else ""
+        _show(f"{result['workload']['name']}{at}{over}", entries, _estimate)
+        pairs = [each for each in result["paired"] if each["load"] == load]
+        if seeds > 1 and pairs:
+            title = f"Differences to {pairs[0]['baseline']}{at}, paired by seed (* = not 0)"
+            _show(title, pairs, _difference)
+    samples = [
+        each["metrics"]["ttft_p99"]["samples"]
+        for each in result["summary"]
+        if "ttft_p99" in each["metrics"]
+    ]
+    if samples and min(samples) < ENOUGH_FOR_P99:
+        click.echo(f"TTFT p99 is of {min(samples)} requests; below {ENOUGH_FOR_P99} it says little")
+    for run in result["runs"]:
+        if "error" in run:
+            click.echo(f"{run['policy']} failed with seed {run['seed']}: {run['error']}")
+
+
+def show_sensitivity(sensitivity: Mapping[str, Any]) -> None:
+    """One row a metric: the ranking, and what turned around."""
+    rows = []
+    for name, found in sensitivity["metrics"].items():
+        turned = [
+            f"{' / '.join(each['pair'])} with {each['term']} x {each['factor']:g}"
+            for each in found["turned"]
+        ]
+        survives = "yes" if found["survives"] else "no"
+        rows.append(
+            (BY_NAME[name].title, " < ".join(found["ranking"]), survives, "; ".join(turned))
+        )
+    columns = ("by", "ranking, lowest first", "survives", "turned around")
+    show_table(
+        "Ranking with each coefficient at +-20 % (differences below 1 % are ties)", columns, rows
+    )
+
+
+def show_capacities(capacities: Mapping[str, Mapping[str, Any]]) -> None:
+    """One row a policy: the rate it holds, and what it is like there."""
+    shown = [BY_NAME[name] for name in AT_CAPACITY]
+    rows = []
+    for policy, found in capacities.items():
+        best = [trial for trial in found["trials"] if trial["rate"] == found["rate"]]
+        values = [
+            _number(metric, best[0]["metrics"][metric.name]) if best else "-" for metric in shown
+        ]
+        rate = "-" if found["rate"] is None else f"{found['rate']:.2f}"
+        rows.append((policy, rate, f"{found['saturated_rate']:.2f}", *values))
+    columns = ("policy", "req/s", "saturated", *(metric.title for metric in shown))
+    show_table(
+        "Highest rate that keeps the promise, and latencies at it", columns, rows, numbers=True
+    )
+
+
+def _show(title: str, entries: Sequence[Mapping[str, Any]], cell: Any) -> None:
+    """One row a metric, one column a policy; many policies make several tables."""
+    for start in range(0, len(entries), MOST_COLUMNS):
+        some = entries[start : start + MOST_COLUMNS]
+        rows = [
+            (metric.title, *(cell(metric, each["metrics"].get(name)) for each in some))
+            for name in SHOWN
+            for metric in (BY_NAME[name],)
+            if any(_has(name, each["metrics"]) for each in entries)
+        ]
+        show_table(title, ("", *(each["policy"] for each in some)), rows, numbers=True)
+
+
+def _has(name: str, metrics: Mapping[str, Any]) -> bool:
+    """A gap between tenants means something where there are two of them."""
+    return name in metrics and (name != "service_gap" or "jain" in metrics)
+
+
+def _estimate(metric: Metric, found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return "-"
+    text = _number(metric, found["mean"])
+    if found["low"] is None:
+        return text
+    return f"{text} ±{(found['high'] - found['low']) / 2 * metric.scale:.{metric.digits}f}"
+
+
+def _difference(metric: Metric, found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return "-"
+    text = f"{found['mean'] * metric.scale:+.{metric.digits}f}"
+    if found["low"] is None:
+        return text
+    mark = "*" if found["low"] > 0 or found["high"] < 0 else ""
+    return f"{text} ±{(found['high'] - found['low']) / 2 * metric.scale:.{metric.digits}f}{mark}"
+
+
+def _number(metric: Metric, value: float | None) -> str:
+    return "-" if value is None else f"{value * metric.scale:.{metric.digits}f}"
