@@ -9,7 +9,7 @@ sampler.py    drawing and verifying on the device, and its way back (drawn.py, l
 transfers.py  blocks to and from external memory
 runner.py     plan in, tokens out
 kernels/      one kernel a file
-configs.py    their sizes, from table.json; tuner.py finds them, aot/ compiles them without a GPU
+configs.py    their sizes, from table.json; tuner/ finds them, aot/ compiles them without a GPU
 """
 
 from runners.triton.runner import TritonRunner
