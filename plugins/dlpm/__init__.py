@@ -57,8 +57,10 @@ class Dlpm:
         self.deficits.setdefault(request.tenant, self.quantum)
 
     @hookimpl
-    def select_waiting(self, waiting: WaitingView, step: StepView) -> Request | Answer:
+    def select_waiting(self, waiting: WaitingView, step: StepView) -> Request | Answer | None:
         """The first whose tenant has a deficit; who was vetoed by another plugin is passed over."""
+        if not step.slots_left or not step.budget_left:
+            return None  # nobody can come in, so nobody is looked up
         if step is not self._seen:
             self._seen = step
             self._charge_outputs()

@@ -40,8 +40,10 @@ class Lpm:
     _tried: Request | None = field(default=None, init=False)
 
     @hookimpl
-    def select_waiting(self, waiting: WaitingView, step: StepView) -> Request | Answer:
+    def select_waiting(self, waiting: WaitingView, step: StepView) -> Request | Answer | None:
         """The next in the order, unless the last was refused for want of room."""
+        if not step.slots_left or not step.budget_left:
+            return None  # nobody can come in, so nobody is looked up
         if step is not self._seen:
             self._seen, self._tried = step, None
             order = longest_prefix_first(
