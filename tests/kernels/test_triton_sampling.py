@@ -176,12 +176,12 @@ def test_penalties_know_the_newest_token_before_the_host_does(device: str) -> No
     unknown: list[RequestState] = []
     for step in range(7):
         if step == 3:
-            requests[1].token_ids = list(requests[1].token_ids)
+            requests[1].token_ids = [5, 9, 5, *[requests[1].token_ids[3]] * 3]
             requests = [requests[1], known("r0", [7, 7], params=params), requests[2]]
             unknown = [requests[2]]
             sides.feed.forget(plan(finished_req_ids=["r0"], preempted_req_ids=["r1"]))
-        logits = sides.logits([newest(request) for request in requests])
-        logits[:, :3] += 9  # but for penalties one of these would be drawn every time
+        logits = sides.logits([newest(request) for request in requests]) / 10
+        logits[:, :3] += 9  # which of these is drawn, penalties alone decide
         last = [request.token_ids[-1] for request in requests]
         for request in unknown:
             request.token_ids[-1] = -1
@@ -193,7 +193,7 @@ def test_penalties_know_the_newest_token_before_the_host_does(device: str) -> No
         for request, found in zip(requests, tokens, strict=True):
             request.token_ids += found
         unknown = list(requests)
-    assert all(len(set(request.token_ids[-4:])) > 2 for request in requests)
+    assert all(len(set(request.token_ids[-4:])) > 1 for request in requests)
 
 
 def test_a_grammar_holds_for_drafts_too_and_not_for_logprobs(device: str) -> None:
