@@ -7,7 +7,8 @@ memory peaks when one of them ends (the future): max over i of s_1 + ... + s_i +
 is admitted while that peak, with it, stays within the pool. It keeps its place in the distribution
 for life, so that asking again in the next step is no second throw of the dice. Until a request has
 ended, all are taken to run to their limit. Rounding to blocks, shared prefixes and paused requests
-enter as what the pool holds now beyond or below what the running ones computed.
+enter as what the pool holds now beyond or below what the running ones computed; what the new one
+would share is not counted for it.
 Source: Gong et al., "Past-Future Scheduler for LLM Serving under SLA Guarantees", ASPLOS 2025
 (arXiv 2507.10150), in LightLLM.
 Hooks: scheduler_built, may_admit, request_admitted, request_preempted, request_finished.
@@ -64,7 +65,7 @@ class PastFuture:
         others = self._future[1]
         own = self._outlook(request)
         place = bisect_left(others, own)
-        peak = _peak([*others[:place], own, *others[place:]])
+        peak = peak_tokens([*others[:place], own, *others[place:]])
         held = (kv.num_total_blocks - kv.num_free_blocks) * size
         planned = step.planned
         computed = sum(
@@ -114,7 +115,7 @@ class PastFuture:
         return min(lengths[first_longer + int(place * longer)] - given, most)
 
 
-def _peak(outlooks: list[tuple[int, int]]) -> int:
+def peak_tokens(outlooks: list[tuple[int, int]]) -> int:
     """Most tokens held at once, when no request comes and each ends as foreseen."""
     peak = total = 0
     for number, (minus_left, size) in enumerate(outlooks, 1):
