@@ -47,7 +47,9 @@ class SimulatedRunner:
     noise: float = field(default=0.0, kw_only=True)
     seed: int = field(default=0, kw_only=True)
     eos_token_ids: tuple[int, ...] = field(default=(END,), init=False)
-    _left: dict[str, int] = field(factory=dict, init=False)
+    _output_lens: dict[str, int] = field(factory=dict, init=False)
+    _last: dict[str, int] = field(factory=dict, init=False)
+    """Tokens of a request, prompt and outputs, before its last one."""
     _partial: dict[str, int] = field(factory=dict, init=False)
     _random: Random = field(init=False)
 
@@ -56,7 +58,7 @@ class SimulatedRunner:
 
     def expect(self, request_id: str, num_output_tokens: int) -> None:
         """Tell how many tokens a request will give, END included, before it first runs."""
-        self._left[request_id] = num_output_tokens
+        self._output_lens[request_id] = num_output_tokens
 
     def execute(self, output: SchedulerOutput) -> RunnerOutput:
         """Run one step and move the clock.
@@ -71,7 +73,8 @@ class SimulatedRunner:
                 f"step {output.step}: request {error} runs, but its length was never told"
             ) from error
         for request_id in output.finished_req_ids:
-            self._left.pop(request_id, None)
+            self._output_lens.pop(request_id, None)
+            self._last.pop(request_id, None)
             self._partial.pop(request_id, None)
         seconds = self.latency.predict(batch)
         if self.noise:
@@ -85,7 +88,8 @@ class SimulatedRunner:
 
     def close(self) -> None:
         """Forget everything."""
-        self._left.clear()
+        self._output_lens.clear()
+        self._last.clear()
         self._partial.clear()
 
     def _run(self, output: SchedulerOutput) -> tuple[list[list[int]], Batch]:
@@ -99,17 +103,21 @@ class SimulatedRunner:
         )
         if not is_plain:
             return self._run_mixed(output)
-        size = len(counts)
-        context = sum(cached.num_computed_tokens) + size
-        batch = Batch(size, 0, 0.0, context, size, size)
-        return [self._sample(name) for name in counts], batch
+        size, last, before = len(counts), self._last, cached.num_computed_tokens
+        sampled = [
+            _FILLED if known + 1 < last[name] else _ENDED
+            for name, known in zip(cached.req_ids, before, strict=True)
+        ]
+        return sampled, Batch(size, 0, 0.0, sum(before) + size, size, size)
 
     def _run_mixed(self, output: SchedulerOutput) -> tuple[list[list[int]], Batch]:
         cached = output.scheduled_cached_reqs
         computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
         for new in output.scheduled_new_reqs:
-            computed[new.request_id] = new.num_computed_tokens
-            self._partial[new.request_id] = len(new.prompt_token_ids)
+            name, size = new.request_id, len(new.prompt_token_ids)
+            computed[name] = new.num_computed_tokens
+            self._partial[name] = size
+            self._last[name] = size + self._output_lens[name] - 1
         for name in cached.resumed_req_ids:
             self._partial[name] = len(cached.all_token_ids[name])
         sampled: list[list[int]] = []
@@ -120,7 +128,7 @@ class SimulatedRunner:
             if known is None and count == 1:
                 decodes += 1
                 context += before + 1
-                sampled.append(self._sample(name))
+                sampled.append(_FILLED if before + 1 < self._last[name] else _ENDED)
                 continue
             if count == 1:
                 decodes += 1
@@ -133,23 +141,17 @@ class SimulatedRunner:
                 sampled.append(_NOTHING)
                 continue
             self._partial.pop(name, None)
-            sampled.append(self._verify(name, len(drafts)) if drafts else self._sample(name))
+            sampled.append(self._verify(name, before + count - len(drafts), len(drafts)))
         size = len(sampled)
         return sampled, Batch(prefill + decodes, prefill, pairs, context, decodes, size)
 
-    def _sample(self, name: str) -> list[int]:
-        left = self._left[name] - 1
-        self._left[name] = left
-        return _FILLED if left > 0 else _ENDED
-
-    def _verify(self, name: str, num_drafts: int) -> list[int]:
+    def _verify(self, name: str, num_known: int, num_drafts: int) -> list[int]:
         """Accepted drafts and one token more, up to the request's last."""
         count = 1
         while count <= num_drafts and self._random.random() < self.acceptance:
             count += 1
-        count = min(count, max(1, self._left[name]))
-        self._left[name] -= count
-        return [FILL] * count if self._left[name] > 0 else [FILL] * (count - 1) + [END]
+        most = self._last[name] - num_known + 1
+        return [FILL] * count if count < most else [FILL] * (most - 1) + [END]
 
     def _transfer(self, output: SchedulerOutput, result: RunnerOutput) -> float:
         """Seconds that copies over the link take; they are done within the step."""
