@@ -56,8 +56,9 @@ _WORKLOAD = (
         "--latency",
         default="llama3-8b-a100",
         show_default=True,
-        metavar="NAME|FILE",
-        help="How long steps take: a model that comes with Headway, or a JSON file.",
+        metavar="NAME|FILE|MODEL@GPU",
+        help="How long steps take: a model that comes with Headway, a JSON file, or a model's "
+        "config.json (or its directory) and a GPU, such as my-model@h200.",
     ),
     click.option("--horizon", type=float, metavar="S", help="Cut each run at this virtual time."),
     click.option(

@@ -12,7 +12,7 @@ from attrs import define, field
 
 from framework.config import SchedulerConfig
 from framework.errors import ConfigError, did_you_mean
-from framework.latency import LinearLatency
+from framework.latency import LinearLatency, latency_from
 from framework.request import Slo
 from framework.study.recording import FORMAT
 from framework.study.workload import Arrival, Workload
@@ -125,13 +125,13 @@ class Recorded:
     @property
     def latency(self) -> LinearLatency:
         """How long its steps took."""
-        return LinearLatency.from_mapping(self.header["latency"])
+        return latency_from(self.header["latency"])
 
     @property
     def predicts(self) -> LinearLatency | None:
         """What its policies predicted with, if that was another model."""
         fields = self.header["predicts"]
-        return None if fields is None else LinearLatency.from_mapping(fields)
+        return None if fields is None else latency_from(fields)
 
     @property
     def options(self) -> Mapping[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from framework.latency import TERMS
 from framework.study.stats import METRICS
 
 if TYPE_CHECKING:
@@ -25,8 +24,7 @@ def variations(latency: LinearLatency) -> list[tuple[str, float, LinearLatency]]
     """(term, factor, model) for each coefficient that is not 0."""
     return [
         (term, factor, latency.scaled(**{term: factor}))
-        for term in TERMS
-        if getattr(latency, term)
+        for term in latency.terms
         for factor in FACTORS
     ]
 

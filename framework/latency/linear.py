@@ -11,9 +11,6 @@ al., MLSys 2024). Coefficients are data: one file for each model and GPU.
 
 from __future__ import annotations
 
-import json
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -23,10 +20,10 @@ from framework.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Self
 
     from framework.protocols import Batch
 
-DATA = "data/latency"
 TERMS = (
     "base_ms",
     "weights_ms",
@@ -96,7 +93,12 @@ class LinearLatency:
             total += self.decode_ms
         return total / 1000.0
 
-    def scaled(self, **factors: float) -> LinearLatency:
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of what costs anything, as `scaled` takes them."""
+        return tuple(name for name in TERMS if getattr(self, name))
+
+    def scaled(self, **factors: float) -> Self:
         """The same with some terms multiplied, for sensitivity studies.
 
         Raises:
@@ -113,7 +115,7 @@ class LinearLatency:
         return attrs.asdict(self)
 
     @classmethod
-    def from_mapping(cls, fields: Mapping[str, Any]) -> LinearLatency:
+    def from_mapping(cls, fields: Mapping[str, Any]) -> Self:
         """Build from the contents of a file.
 
         Raises:
@@ -126,40 +128,3 @@ class LinearLatency:
                     f"{name}: no such field of a latency model.{did_you_mean(name, known)}"
                 )
         return cls(**fields)
-
-
-def latency_names() -> list[str]:
-    """The models that come with Headway."""
-    folder = files("framework").joinpath(DATA)
-    return sorted(entry.name.removesuffix(".json") for entry in folder.iterdir())
-
-
-def load_latency(name_or_file: str | Path) -> LinearLatency:
-    """A latency model by name, or from a JSON file.
-
-    Raises:
-        ConfigError: neither, or the file is not one.
-    """
-    path = Path(name_or_file)
-    if path.suffix == ".json":
-        if not path.is_file():
-            raise ConfigError(f"latency: no such file: {str(path)!r}")
-        text = path.read_text(encoding="utf-8")
-    elif str(name_or_file) in latency_names():
-        entry = files("framework").joinpath(DATA, f"{name_or_file}.json")
-        text = entry.read_text(encoding="utf-8")
-    else:
-        names = latency_names()
-        raise ConfigError(
-            f"latency: got {str(name_or_file)!r}, allowed: {', '.join(names)}, or a .json file."
-            f"{did_you_mean(str(name_or_file), names)}"
-        )
-    try:
-        fields = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"latency: {str(path)!r} is not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise ConfigError(
-            f"latency: {str(path)!r}: got {type(fields).__name__}, allowed: an object"
-        )
-    return LinearLatency.from_mapping(fields)
