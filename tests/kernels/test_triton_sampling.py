@@ -176,7 +176,7 @@ def test_penalties_know_the_newest_token_before_the_host_does(device: str) -> No
     unknown: list[RequestState] = []
     for step in range(7):
         if step == 3:
-            requests[1].token_ids = [5, 9, 5, *[requests[1].token_ids[3]] * 3]
+            requests[1].token_ids = [5, 9, 5, *[(requests[1].token_ids[3] + 1) % 3] * 3]
             requests = [requests[1], known("r0", [7, 7], params=params), requests[2]]
             unknown = [requests[2]]
             sides.feed.forget(plan(finished_req_ids=["r0"], preempted_req_ids=["r1"]))
