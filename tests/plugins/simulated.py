@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from framework import Request, hookimpl
 from framework.latency import load_latency
 from framework.metrics import Distribution
 from framework.study.run import DEFAULT_LATENCY, Run, default_config, simulate_policy
@@ -23,3 +24,12 @@ def mean(distribution: Distribution) -> float:
     """Its mean, which must be there."""
     assert distribution.mean is not None
     return distribution.mean
+
+
+class Digits:
+    """Predicts the number that ends a request's id, or nothing."""
+
+    @hookimpl
+    def predict_output_len(self, request: Request) -> float | None:
+        digits = request.request_id[1:]
+        return float(digits) if digits.isdigit() else None

@@ -109,6 +109,15 @@ def test_history_says_nothing_before_it_has_seen_enough() -> None:
     assert history.predict_output_len(new("x")) is None
 
 
+def test_history_leaves_out_requests_that_were_aborted() -> None:
+    history = HistoryQuantile(least=1)
+    b = ended(history, {})
+    b.add("a", 8, 30)
+    b.steps(3)
+    b.abort("a")
+    assert history.predict_output_len(new("x")) is None
+
+
 def test_history_of_a_tenant_counts_for_that_tenant_once_it_is_long_enough() -> None:
     history = HistoryQuantile(quantile=0.5, least=2, group="tenant")
     ended(history, {"a": [3, 3, 3, 3], "b": [30, 30], "c": [9]})

@@ -5,21 +5,12 @@ from __future__ import annotations
 import pytest
 from attrs import define
 
-from framework import StepView, hookimpl
+from framework import hookimpl
 from tests.plugins.simulated import SEEDS, simulated
-from tests.support import bench
+from tests.support import Bench, bench
 
 STACK = ("kv_blocks", "fcfs", "prefill_first")
 LOAD = "poisson:rate=4,n=200,prompt=lognormal(1500,0.7),output=lognormal(200,0.7)"
-
-
-@define(eq=False)
-class Shut:
-    """A gate that lets nobody in beside others."""
-
-    @hookimpl
-    def may_admit(self, step: StepView) -> bool:
-        return not step.num_running
 
 
 def test_a_prompt_stops_everybody_who_decodes_for_a_step() -> None:
@@ -58,12 +49,49 @@ def test_a_prompt_beyond_the_whole_budget_runs_in_steps_of_its_own() -> None:
     b.finish()
 
 
-def test_a_gate_that_lets_nobody_in_costs_one_step_and_no_more() -> None:
-    b = bench((*STACK, Shut()), budget=64)
+@define(eq=False)
+class Gate:
+    """Lets in, or not."""
+
+    is_open: bool = True
+
+    @hookimpl
+    def may_admit(self) -> bool:
+        return self.is_open
+
+
+def shut_gate() -> tuple[Bench, Gate]:
+    """a and c run, b has been kept out, and the gate is open again."""
+    gate = Gate()
+    b = bench((*STACK, gate), budget=64)
     b.add("a", 8, 4)
+    b.add("c", 8, 9)
     b.step()
+    gate.is_open = False
     b.add("b", 8, 4)
-    assert b.steps(4) == [{}, {"a": 1}, {"a": 1}, {"a": 1}]
+    assert b.steps(2) == [{}, {"a": 1, "c": 1}]
+    gate.is_open = True
+    return b, gate
+
+
+def test_nobody_joins_a_step_of_decodes_and_an_end_lets_prompts_try_again() -> None:
+    b, _ = shut_gate()
+    assert b.steps(3) == [{"a": 1, "c": 1}, {"a": 1, "c": 1}, {"b": 8}]
+    b.finish()
+
+
+def test_an_arrival_lets_prompts_try_again() -> None:
+    b, _ = shut_gate()
+    b.add("d", 8, 4)
+    assert b.step() == {"b": 8, "d": 8}
+    b.finish()
+
+
+def test_a_gate_that_stays_shut_costs_one_step() -> None:
+    b, gate = shut_gate()
+    gate.is_open = False
+    assert b.steps(2) == [{"a": 1, "c": 1}, {"a": 1, "c": 1}]
+    gate.is_open = True
     b.finish()
 
 

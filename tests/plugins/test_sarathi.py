@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from framework import Batch
+from framework import Batch, hookimpl
 from framework.study.outcome import Outcome
 from tests.plugins.simulated import LATENCY, SEEDS, simulated
 from tests.support import bench
@@ -76,9 +76,24 @@ def test_a_budget_below_the_chunk_splits_too() -> None:
 
 def test_chunks_shrink_in_stages_of_32_as_a_prompt_advances() -> None:
     b = bench(
-        stack("chunk=256, last_chunk=64, stages=4"), blocks=300, budget=512, max_model_len=1000
+        stack("chunk=200, last_chunk=40, stages=3"), blocks=300, budget=512, max_model_len=1000
     )
     b.add("a", 900, 2)
-    sizes = [step["a"] for step in b.steps(8)]
-    assert sizes == [256, 192, 192, 128, 64, 64, 4, 1]
+    sizes = [step["a"] for step in b.steps(11)]
+    assert sizes == [192, 192, 96, 96, 96, 40, 40, 40, 40, 40, 28]
+    b.finish()
+
+
+class Guesses:
+    """Two drafts for everybody."""
+
+    @hookimpl
+    def propose_drafts(self) -> list[int]:
+        return [1, 2]
+
+
+def test_a_decode_keeps_its_drafts_beyond_the_chunk() -> None:
+    b = bench((*stack("chunk=2"), Guesses()), budget=64, num_spec_tokens=2)
+    b.add("a", 2, 9)
+    assert b.steps(2) == [{"a": 2}, {"a": 3}]
     b.finish()

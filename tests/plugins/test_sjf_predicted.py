@@ -7,10 +7,11 @@ from statistics import fmean
 
 import pytest
 
+from framework import VirtualClock
 from framework.study.outcome import Outcome
 from framework.study.run import default_config, simulate_policy
 from framework.study.workload import Arrival, Workload
-from tests.plugins.simulated import LATENCY, SEEDS, mean, simulated
+from tests.plugins.simulated import LATENCY, SEEDS, Digits, mean, simulated
 from tests.support import bench
 
 LENGTHS = "n=300,prompt=lognormal(200,0.7),output=lognormal(100,1.0)"
@@ -101,6 +102,31 @@ def test_a_request_that_waited_too_long_is_not_overtaken_where_it_does_not_fit()
     b.add("small", 4, 2)
     b.finish()
     assert b.first_token_step("big") <= b.first_token_step("small")
+
+
+def test_known_lengths_come_before_unknown_ones() -> None:
+    b = bench(
+        ("kv_blocks", "chunked_prefill", Digits(), "sjf_predicted"), budget=64, max_num_seqs=1
+    )
+    for name in ("unknown", "k90", "k50"):
+        b.add(name, 8, 2)
+    b.finish()
+    starts = [b.first_token_step(name) for name in ("k50", "k90", "unknown")]
+    assert starts == sorted(starts)
+
+
+def test_a_victim_waits_since_it_lost_its_place() -> None:
+    clock = VirtualClock()
+    clock.advance(100.0)
+    policy = "sjf_predicted(patience_s=10)"
+    b = bench(("kv_blocks", "chunked_prefill", Digits(), policy), blocks=10, budget=64, clock=clock)
+    for name in ("a90", "b80"):
+        b.add(name, 16, 20, arrival_time=100.0)
+    while not b.preempted:
+        b.step()
+    b.add("s05", 4, 2, arrival_time=100.0)
+    assert b.step() == {"b80": 1, "s05": 4}
+    b.finish()
 
 
 def test_blocks_are_taken_from_the_longest_prediction() -> None:

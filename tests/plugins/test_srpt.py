@@ -6,9 +6,8 @@ from functools import cache
 
 import pytest
 
-from framework import Request, hookimpl
 from framework.study.outcome import Outcome
-from tests.plugins.simulated import SEEDS, mean, simulated
+from tests.plugins.simulated import SEEDS, Digits, mean, simulated
 from tests.support import Bench, bench
 
 LOAD = "poisson:rate=9,n=300,prompt=lognormal(800,0.7),output=lognormal(100,1.2)"
@@ -46,20 +45,9 @@ def test_a_limit_preempts_less(seed: int) -> None:
     assert limited < plain
 
 
-class Digits:
-    """Predicts the number in a request's id."""
-
-    @hookimpl
-    def predict_output_len(self, request: Request) -> float:
-        return float(request.request_id[1:])
-
-
 def one_slot(policy: str, **limits: int) -> Bench:
-    return bench(
-        ("kv_blocks", "chunked_prefill", Digits(), policy),
-        budget=64,
-        **{"max_num_seqs": 1} | limits,
-    )
+    limits = {"max_num_seqs": 1, "budget": 64} | limits
+    return bench(("kv_blocks", "chunked_prefill", Digits(), policy), **limits)
 
 
 def test_who_has_the_most_remaining_gives_its_place() -> None:
@@ -99,6 +87,7 @@ def test_where_blocks_are_missing_a_victim_gives_up_its_own() -> None:
     b.add("c10", 40, 10)
     assert b.step() == {"c10": 40}
     assert victim.num_computed_tokens == 0
+    assert victim.num_preemptions == 1
     b.finish()
 
 
@@ -110,4 +99,26 @@ def test_nobody_is_displaced_where_that_would_not_make_room() -> None:
     b.add("c2", 32, 2)
     b.step()
     assert b.preempted == []
+    b.finish()
+
+
+def test_nobody_is_displaced_for_the_budget() -> None:
+    b = one_slot("srpt(limit=1.0)", max_num_seqs=4, budget=8)
+    b.add("a30", 8, 30)
+    b.step()
+    b.add("b30", 30, 30)
+    b.step()
+    b.add("c2", 4, 2)
+    assert b.step() == {"a30": 1, "b30": 7}
+    b.finish()
+    assert b.preempted == []
+
+
+def test_where_blocks_run_out_the_most_remaining_gives_way() -> None:
+    b = one_slot("srpt(limit=1.0)", max_num_seqs=4, blocks=10)
+    for name, most in (("a20", 20), ("b10", 10)):
+        b.add(name, 16, most)
+    while not b.preempted:
+        b.step()
+    assert b.preempted == ["a20"]
     b.finish()

@@ -77,3 +77,13 @@ def test_each_chooser_takes_its_own() -> None:
         "victim_least_computed": "young",
         "victim_cost_aware": "young",
     }
+
+
+def test_cost_aware_spares_the_one_that_is_near_its_end() -> None:
+    b = bench(("kv_blocks", "chunked_prefill", "fcfs", "victim_cost_aware"), blocks=10, budget=64)
+    b.add("begins", 16, 24)
+    b.add("ends", 13, 8)
+    while not b.preempted:
+        b.step()
+    assert b.preempted == ["begins"]
+    b.finish()
