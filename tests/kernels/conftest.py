@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+# numpy multiplies for the interpreter: its threads would only wait for one another, busily
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 torch = pytest.importorskip("torch")
 
 MODE = os.environ.get("KERNEL_TESTS", "interpret")
