@@ -42,13 +42,14 @@ def show_study(result: Mapping[str, Any]) -> None:
     for load in result["loads"]:
         at = "" if load is None else f" at a load of {load:g}"
         entries = [each for each in result["summary"] if each["load"] == load]
+        hidden = () if result["workload"]["has_slo"] else ("attainment",)
         seeds = len(result["seeds"])
         over = f", mean and 95 % t-interval over {seeds} seeds" if seeds > 1 else ""
-        _show(f"{result['workload']['name']}{at}{over}", entries, _estimate)
+        _show(f"{result['workload']['name']}{at}{over}", entries, _estimate, hidden)
         pairs = [each for each in result["paired"] if each["load"] == load]
         if seeds > 1 and pairs:
             title = f"Differences to {pairs[0]['baseline']}{at}, paired by seed (* = not 0)"
-            _show(title, pairs, _difference)
+            _show(title, pairs, _difference, hidden)
     samples = [
         each["metrics"]["ttft_p99"]["samples"]
         for each in result["summary"]
@@ -96,7 +97,9 @@ def show_capacities(capacities: Mapping[str, Mapping[str, Any]]) -> None:
     )
 
 
-def _show(title: str, entries: Sequence[Mapping[str, Any]], cell: Any) -> None:
+def _show(
+    title: str, entries: Sequence[Mapping[str, Any]], cell: Any, hidden: Sequence[str]
+) -> None:
     """One row a metric, one column a policy; many policies make several tables."""
     for start in range(0, len(entries), MOST_COLUMNS):
         some = entries[start : start + MOST_COLUMNS]
@@ -104,9 +107,10 @@ def _show(title: str, entries: Sequence[Mapping[str, Any]], cell: Any) -> None:
             (metric.title, *(cell(metric, each["metrics"].get(name)) for each in some))
             for name in SHOWN
             for metric in (BY_NAME[name],)
-            if any(_has(name, each["metrics"]) for each in entries)
+            if name not in hidden and any(_has(name, each["metrics"]) for each in entries)
         ]
-        show_table(title, ("", *(each["policy"] for each in some)), rows, numbers=True)
+        click.echo(f"\n{title}")  # a table would fold it to its own width
+        show_table("", ("", *(each["policy"] for each in some)), rows, numbers=True)
 
 
 def _has(name: str, metrics: Mapping[str, Any]) -> bool:

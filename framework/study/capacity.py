@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import evolve, frozen
 
-from framework.errors import ConfigError, HeadwayError
+from framework.errors import HeadwayError
 from framework.study.pool import run_jobs
-from framework.study.source import rate_of
+from framework.study.source import rate_to_vary
 from framework.study.stats import METRICS
 
 if TYPE_CHECKING:
@@ -101,10 +101,11 @@ def find_capacity(
     Returns:
         `rate` (requests a second; None if the promise never held), `next_rate` (the lowest that
         is known to break it), and every `trial`.
+
+    Raises:
+        ConfigError: the workload has no rate. HeadwayError: the policy failed.
     """
-    search = _Search(job, promise, rate_of(job.source.workload(job.seed)))
-    if search.natural == float("inf"):
-        raise ConfigError("workload: all requests arrive at once, so it has no rate to vary")
+    search = _Search(job, promise, rate_to_vary(job.source, job.source.workload(job.seed)))
     low, high = 0.0, float("inf")
     rates = _spread(search.natural / 4, search.natural * 4, num_processes)
     while rates and search.natural / RANGE < rates[0] and rates[-1] < search.natural * RANGE:

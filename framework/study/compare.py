@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import evolve
 
-from framework.errors import ConfigError
 from framework.stack import parse_stack
 from framework.study.capacity import saturated_rate
 from framework.study.pool import run_jobs
 from framework.study.result import FORMAT, describe_policy, headway_version, host_times
 from framework.study.run import default_config
 from framework.study.sensitivity import FACTORS, judge_ranking, variations
-from framework.study.source import rate_of
+from framework.study.source import rate_of, rate_to_vary
 from framework.study.stats import pair_runs, summarise_runs
 
 if TYPE_CHECKING:
@@ -88,11 +87,7 @@ def _capacity(study: Study, workload: Workload) -> dict[str, Any] | None:
     """What a load of 1 is; None if nobody asks."""
     if not study.loads:
         return None
-    if study.source.is_closed or rate_of(workload) == float("inf"):
-        raise ConfigError(
-            "load: the workload has no rate that could be varied: its requests come at once, or "
-            "wait for answers"
-        )
+    rate_to_vary(study.source, workload)
     if study.capacity is not None:
         return {"rate": study.capacity, "policy": None, "num_requests": None}
     return saturated_rate(study.job(study.policies[0], study.seeds[0], None))
@@ -150,6 +145,7 @@ def _describe_workload(study: Study, workload: Workload) -> dict[str, Any]:
         "is_trace": study.source.is_trace,
         "rate": None if rate == float("inf") else rate,
         "resampled": study.resamples,
+        "has_slo": any(each.slo is not None for each in workload.arrivals),
         "tenant_weights": dict(workload.tenant_weights),
     }
 
@@ -183,7 +179,8 @@ def sum_up(result: Mapping[str, Any]) -> str:
         parts[0] = f"at a load of {last:g}, {parts[0]}"
     failed = [run["policy"] for run in result["runs"] if "error" in run]
     parts += [f"{policy} failed" for policy in dict.fromkeys(failed)]
-    parts += [f"{' and '.join(group)} came out the same" for group in result["alike"]]
+    for group in result["alike"]:
+        parts.append(f"{', '.join(group[:-1])} and {group[-1]} came out the same")
     sensitivity = result["sensitivity"]
     if sensitivity is not None:
         lost = [name for name, found in sensitivity["metrics"].items() if not found["survives"]]

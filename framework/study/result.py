@@ -3,7 +3,7 @@
     format        "headway.compare/1"
     headway       version
     policies      [{policy, stack: [spec], plugins: [{name, version, sha256}]}]: sha256 of its code
-    workload      {name, source, counts, num_requests, is_trace, rate, resampled}: of the first seed
+    workload      {name, source, counts, num_requests, is_trace, rate, resampled, has_slo, ...}
     config        the limits (SchedulerConfig); drafts: {policy: num_spec_tokens} where not 0
     latency       the model: name, coefficients, where they are from
     seeds         [0, 1, ...]
@@ -36,6 +36,7 @@ from __future__ import annotations
 import inspect
 import os
 import platform
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
@@ -86,6 +87,7 @@ def _describe(plugin: object) -> dict[str, Any]:
     }
 
 
+@cache
 def _version_of(module: str) -> str | None:
     """Of the distribution that offers it as a plugin or ships its package, or None."""
     for plugin in installed_plugins():

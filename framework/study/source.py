@@ -82,6 +82,21 @@ class Source:
         return attrs.asdict(self)
 
 
+def rate_to_vary(source: Source, workload: Workload) -> float:
+    """`rate_of`, where arrivals can be pushed together and drawn apart.
+
+    Raises:
+        ConfigError: requests come all at once, or users wait for answers.
+    """
+    rate = rate_of(workload)
+    if source.is_closed or rate == float("inf"):
+        raise ConfigError(
+            "workload: it has no rate that could be varied: its requests come all at once, or "
+            "its users wait for answers"
+        )
+    return rate
+
+
 def rate_of(workload: Workload) -> float:
     """Requests a second, over the time in which chats begin; infinite if all begin at once."""
     starts = [each.time for each in workload.arrivals if each.parent is None]

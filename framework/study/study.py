@@ -64,6 +64,8 @@ class Study:
             raise bad_field("policies", list(self.policies), "each once")
         for policy in self.policies:
             build_manager(complete_stack(parse_stack(policy)))
+            if self.config(policy, self.seeds[0]).async_scheduling:
+                raise bad_field("async_scheduling", True, "False in virtual time")
 
     def job(self, policy: str, seed: int, load: float | None, factor: float = 1.0) -> Job:
         """One run of it; curves are kept of the first seed."""
