@@ -44,7 +44,10 @@ def compare_in_virtual_time(
     )
     with study_progress("requests") as tell:
         result, host = compare_policies(
-            study, num_processes=workload.jobs or num_processors(), progress=tell
+            study,
+            num_processes=workload.jobs or num_processors(),
+            progress=tell,
+            record=figures.record,
         )
     show_counts(result)
     show_study(result)

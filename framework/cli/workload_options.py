@@ -114,6 +114,13 @@ _FIGURES = (
         metavar="DIR",
         help="Also write its figures as PNG.",
     ),
+    click.option(
+        "--record",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Also keep every step of each run in a file of DIR, for replay, diff, explain and "
+        "timeline; of a single run, in a file that ends in .hw.",
+    ),
 )
 
 

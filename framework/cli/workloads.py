@@ -119,10 +119,11 @@ class Replication:
 
 @frozen(kw_only=True)
 class Figures:
-    """Where figures go."""
+    """Where figures and recordings go."""
 
     html: Path | None
     png: Path | None
+    record: Path | None
 
 
 def given(context: click.Context, record: type[Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from attrs import evolve
 from framework.stack import parse_stack
 from framework.study.capacity import saturated_rate
 from framework.study.pool import run_jobs
+from framework.study.record_places import record_jobs
 from framework.study.result import FORMAT, describe_policy, headway_version, host_times
 from framework.study.run import default_config
 from framework.study.sensitivity import FACTORS, judge_ranking, variations
@@ -18,6 +19,7 @@ from framework.study.stats import pair_runs, summarise_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from framework.study.job import Done, Job
     from framework.study.study import Study
@@ -29,6 +31,7 @@ def compare_policies(
     *,
     num_processes: int = 1,
     progress: Callable[[int, int], object] | None = None,
+    record: Path | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run a study.
 
@@ -36,6 +39,7 @@ def compare_policies(
         study: what is compared.
         num_processes: runs at once; above 1, the caller's main module must be importable.
         progress: told (requests that have just ended, requests in all).
+        record: the folder in which every run is recorded, or the file of a single run.
 
     Returns:
         The result, as `result` describes it, and the real times.
@@ -52,6 +56,8 @@ def compare_policies(
         for seed in study.seeds
         for policy in study.policies
     ]
+    if record is not None:
+        jobs = record_jobs(jobs, record)
     varied = _varied(study, *factors[0]) if study.is_sensitive else []
     total = len(workload.arrivals) * (len(jobs) + len(varied))
     done = run_jobs(

@@ -15,6 +15,7 @@ from framework.study.shaping import repeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from framework.config import SchedulerConfig
     from framework.latency import LinearLatency
@@ -37,6 +38,7 @@ class Job:
         horizon: seconds after which it is cut, or None.
         runner: options of the simulated runner.
         has_curves: whether its curves are wanted.
+        record: the file in which every step is kept, or None.
     """
 
     label: Mapping[str, Any]
@@ -51,6 +53,7 @@ class Job:
     horizon: float | None = None
     runner: Mapping[str, Any] = field(factory=dict)
     has_curves: bool = False
+    record: Path | None = None
 
 
 @frozen(kw_only=True)
@@ -87,6 +90,7 @@ def run_job(job: Job, on_end: Callable[[int], object] | None = None) -> Done:
             horizon=job.horizon,
             on_end=on_end,
             runner_options={"seed": job.seed, **job.runner},
+            record=job.record,
         )
     except HeadwayError as error:
         failed = {**label, "workload": workload.digest, "error": str(error)}

@@ -90,3 +90,12 @@ def test_what_is_no_recording_is_bad_input(
     rest = {"diff": [tmp_path / "no.hw"], "explain": ["r1"]}.get(command, [])
     result = headway(command, tmp_path / "no.hw", *rest)
     assert result.exit_code == 2 and "cannot be read" in result.output
+
+
+def test_compare_records_each_run(headway: Callable[..., Result], tmp_path: Path) -> None:
+    spec = "poisson:rate=30,n=12,prompt=60,output=9"
+    options = ("--workload", spec, "--jobs", 1, "--record", tmp_path / "runs", "--seeds", 2)
+    assert headway("compare", "fcfs", "srpt+oracle", *options).exit_code == 0
+    files = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert files == [f"{name}-seed{seed}.hw" for name in ("fcfs", "srpt+oracle") for seed in (0, 1)]
+    assert headway("replay", tmp_path / "runs" / "fcfs-seed1.hw").exit_code == 0
