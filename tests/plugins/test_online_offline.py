@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from framework import LinearLatency, PluginError, Scheduler, SchedulerConfig
+from framework import LinearLatency, PluginError, Scheduler, SchedulerConfig, hookimpl
 from framework.study.run import Run, default_config, simulate_policy
 from framework.study.synthetic import make_workload
 from plugins.online_offline import OnlineOffline
@@ -105,6 +105,16 @@ def test_offline_decodes_that_do_not_fit_sit_out() -> None:
     b.finish()
 
 
+def test_an_offline_prompt_of_one_token_needs_its_time_too() -> None:
+    b = small(step_s=0.0025)
+    for name in ("x", "y"):
+        b.add(name, 1, 5)
+    b.step()
+    b.add("offline", 1, 2, priority=1)
+    assert b.step() == {"x": 1, "y": 1}
+    b.finish()
+
+
 def test_offline_decodes_leave_time_for_online_prompts_that_wait() -> None:
     b = small()
     for name in ("a", "b", "c"):
@@ -129,6 +139,24 @@ def test_online_prompts_get_no_more_than_the_chunk() -> None:
     b.add("first", 10, 5)
     b.add("second", 40, 2)
     assert b.steps(2) == [{"first": 10, "second": 6}, {"first": 1, "second": 15}]
+    b.finish()
+
+
+class Guesses:
+    """Two drafts for everybody."""
+
+    @hookimpl
+    def propose_drafts(self) -> list[int]:
+        return [1, 2]
+
+
+def test_an_online_decode_keeps_its_drafts_beyond_the_chunk() -> None:
+    config = SchedulerConfig(num_spec_tokens=2, max_num_batched_tokens=64)
+    stack = ("kv_blocks", Guesses(), OnlineOffline(chunk=2))
+    b = Bench(Scheduler(config, stack, latency=LinearLatency(token_ms=1.0)))
+    b.add("online", 2, 20)
+    b.steps(2)
+    assert b.step() == {"online": 3}
     b.finish()
 
 
