@@ -19,6 +19,7 @@ COMMANDS: Final = (
     "generate",
     "compare",
     "capacity",
+    "calibrate",
     "replay",
     "diff",
     "explain",
