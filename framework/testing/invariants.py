@@ -275,6 +275,7 @@ def _requests_in(value: Any, names: set[str]) -> list[Request | str]:
 
 
 def _fields(plugin: object) -> Iterable[tuple[str, Any]]:
+    plugin = getattr(plugin, "__wrapped__", plugin)  # of a proxy the plugin that it stands for
     slots = [name for kind in type(plugin).__mro__ for name in getattr(kind, "__slots__", ())]
     names = [*getattr(plugin, "__dict__", {}), *slots]
     return [(name, getattr(plugin, name)) for name in names if hasattr(plugin, name)]

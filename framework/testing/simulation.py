@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from framework.output import RunnerOutput, SchedulerOutput, StepResult
-    from framework.protocols import Clock
+    from framework.protocols import Clock, LatencyModel
     from framework.testing.model import DraftFunction, TokenFunction
 
 STEP_LIMIT = 10_000
@@ -96,6 +96,7 @@ def simulate(
     arrive_at: Mapping[str, int] | None = None,
     abort_at: Mapping[str, int] | None = None,
     clock: Clock | None = None,
+    latency: LatencyModel | None = None,
     max_steps: int = STEP_LIMIT,
 ) -> Trace:
     """Run requests to their ends and check everything after every step.
@@ -108,13 +109,14 @@ def simulate(
         drafts: what the runner proposes; None = it proposes nothing (a plugin may).
         arrive_at, abort_at: {id: step}; 0 and never, where nothing is said.
         clock: the scheduler's; real time by default.
+        latency: what policies may predict with, or None.
         max_steps: more of them raise HeadwayError.
 
     Raises:
         InvariantError: the books do not add up.
         HeadwayError: what the scheduler raised; only refused requests are noted in the trace.
     """
-    scheduler = Scheduler(config, plugins, clock=clock)
+    scheduler = Scheduler(config, plugins, clock=clock, latency=latency)
     block_size, paged = scheduler.config.block_size, scheduler.kv is not None
     runner = TokenRunner(block_size, tokens, drafts, paged=paged)
     simulation = _Simulation(scheduler, runner, list(requests), arrive_at or {}, abort_at or {})

@@ -37,6 +37,8 @@ class Dlpm:
         shared_tokens: uncached tokens that make two beginnings count as one; 0 = never.
     """
 
+    may_starve = True  # of one tenant's requests, those with rare prefixes
+
     quantum: float = field(default=4000.0, validator=[_NUMBER, gt(0)])
     weights: Mapping[str, float] = field(
         factory=dict, validator=deep_mapping(instance_of(str), gt(0.0))

@@ -51,6 +51,7 @@ class OnlineOffline:
     """
 
     may_starve = True
+    may_use_time = True
 
     step_s: float = field(default=0.1, validator=[_NUMBER, gt(0)])
     chunk: int = field(default=512, validator=[instance_of(int), ge(1)])

@@ -30,6 +30,8 @@ class Priority:
         displace: let a waiting request take the place of a less urgent running one.
     """
 
+    may_starve = True
+
     displace: bool = field(default=False, validator=instance_of(bool))
 
     @hookimpl

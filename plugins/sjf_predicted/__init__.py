@@ -39,6 +39,16 @@ class SjfPredicted:
     _waits_since: OrderedDict[Request, float] = field(factory=OrderedDict, init=False)
     """{waiting request: moment}, the oldest moment first."""
 
+    @property
+    def may_starve(self) -> bool:
+        """Whether a long request may wait for ever."""
+        return self.patience_s is None
+
+    @property
+    def may_use_time(self) -> bool:
+        """Whether seconds count."""
+        return self.patience_s is not None
+
     @hookimpl
     def scheduler_built(self, setup: Setup) -> None:
         """Predictions come from here."""

@@ -62,6 +62,9 @@ class SkipJoinMlfq:
         mode: "keep", "recompute" or "swap" (needs an owner of external KV).
     """
 
+    may_take_turns = True
+    may_use_time = True
+
     quantum_s: float = field(default=0.01, validator=[_NUMBER, gt(0)])
     factor: float = field(default=2.0, validator=[_NUMBER, ge(1)])
     num_levels: int = field(default=10, validator=[instance_of(int), ge(1)])

@@ -33,6 +33,8 @@ class Srpt:
         mode: "keep", "recompute" or "swap" (needs an owner of external KV).
     """
 
+    may_starve = True
+
     limit: float = field(default=0.8, validator=[instance_of((int, float)), ge(0)])
     mode: str = field(default="keep", validator=in_([mode.value for mode in PreemptMode]))
     _setup: Setup = field(init=False)

@@ -1,0 +1,356 @@
+"""The checks of conformance: what any policy must do, each on scenarios of its own.
+
+A check plays a scenario and raises CheckError. Where nobody raised and no answer was wrong, the
+hook that is named is the likeliest of those that the plugins under check implement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from attrs import define, field, frozen
+
+from framework.clock import VirtualClock
+from framework.errors import HeadwayError, PluginError, PolicyError
+from framework.request import Request
+from framework.sampling import SamplingParams
+from framework.stack import complete_stack, implemented_hooks, load_plugin, plugin_name
+from framework.study.run import is_oracle
+from framework.study.workload import prompt_tokens
+from framework.testing import scenarios
+from framework.testing.invariants import InvariantError
+from framework.testing.playing import Played, UnendingError, play, with_drafts
+from framework.testing.proxies import MisuseError, fresh
+from framework.testing.scenarios import Scenario
+from framework.testing.simulation import run_alone, simulate
+
+if TYPE_CHECKING:
+    from framework.loading import Spec
+    from framework.testing.simulation import Trace
+
+EXEMPTIONS: Final = ("may_starve", "may_idle", "may_use_time", "may_take_turns")
+ADMITTING: Final = (
+    *("select_waiting", "may_admit", "pick_rejected", "order_running", "cap_num_new_tokens"),
+    *("compute_num_new_tokens", "is_ready", "order_waiting", "pick_displaced"),
+    *("pick_preempt_victim", "split_prefill"),
+)
+"""Hooks that may keep somebody waiting, the likeliest first."""
+PLANNING: Final = (
+    *("extend_output", "step_planned", "compute_num_new_tokens", "split_prefill", "allocate"),
+    *("match_prefix", "release", "pick_displaced", "pick_preempt_victim", "order_running"),
+)
+"""Hooks that may spoil a plan, the likeliest first."""
+SERVED: Final = ("stop", "length")
+PATIENCE_S: Final = 12.0
+"""Seconds without a token, of the twenty-four that a flood lasts, after which a request starves."""
+HELD_BACK_STEPS: Final = 4
+CLOSE: Final = 1e-9
+FACTORS: Final = (2.0, 0.0625)
+"""Powers of two, since they round nothing; two of them, since quanta may double."""
+
+
+@define(eq=False)
+class CheckError(AssertionError):
+    """A check failed.
+
+    Attributes:
+        sentence: what was wrong. hook, plugin: whose doing it is, as far as can be told.
+    """
+
+    sentence: str
+    hook: str
+    plugin: str
+
+    def __str__(self) -> str:
+        return f"hook={self.hook} plugin={self.plugin}: {self.sentence}"
+
+
+@define(eq=False)
+class Subject:
+    """The plugins under check.
+
+    Attributes:
+        specs: the stack without what is put beneath.
+        names: of the plugins. hooks: {plugin name: hooks that it implements}.
+    """
+
+    specs: Sequence[Spec]
+    names: list[str] = field(init=False)
+    hooks: dict[str, list[str]] = field(init=False)
+    is_oracle: bool = field(init=False)
+    exemptions: dict[str, bool] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        plugins = [load_plugin(fresh(spec)) for spec in self.specs]
+        self.names = [plugin_name(plugin) for plugin in plugins]
+        self.hooks = {plugin_name(plugin): implemented_hooks(plugin) for plugin in plugins}
+        self.is_oracle = any(map(is_oracle, plugins))
+        self.exemptions = {
+            name: any(bool(getattr(plugin, name, False)) for plugin in plugins)
+            for name in EXEMPTIONS
+        }
+
+    def blame(self, sentence: str, suspects: Sequence[str]) -> CheckError:
+        """The error that names the likeliest hook of the plugins under check."""
+        for hook in suspects:
+            for name in reversed(self.names):
+                if hook in self.hooks[name]:
+                    return CheckError(sentence, hook, name)
+        return CheckError(sentence, "unknown", ", ".join(self.names))
+
+    def play(self, scenario: Scenario, *, checks: bool = True) -> Played:
+        """Play it, and turn what goes wrong into a CheckError."""
+        try:
+            played = play(scenario, self.specs, checks=checks)
+        except PluginError:
+            raise
+        except Exception as error:
+            raise self._translated(error, getattr(error, "played", None)) from error
+        _refuse_misuse(played)
+        return played
+
+    def _translated(self, error: Exception, played: Played | None) -> Exception:
+        if played is not None and played.watch.misuses:
+            misuse = played.watch.misuses[0]
+            return CheckError(misuse.sentence, misuse.hook, misuse.plugin)
+        if isinstance(error, PolicyError):
+            return CheckError(f"{error.got}; allowed: {error.allowed}", error.hook, error.plugin)
+        suspects = PLANNING if isinstance(error, InvariantError) else ADMITTING
+        if isinstance(error, InvariantError) and "empty one in a row" in str(error):
+            suspects = ADMITTING
+        if isinstance(error, HeadwayError | InvariantError | UnendingError):
+            return self.blame(str(error), suspects)
+        return error
+
+
+def _refuse_misuse(played: Played) -> None:
+    """A hook may have swallowed the error that told it."""
+    for misuse in played.watch.misuses:
+        raise CheckError(misuse.sentence, misuse.hook, misuse.plugin)
+
+
+# ---------------------------------------------------------------------------------------------
+# the checks
+# ---------------------------------------------------------------------------------------------
+
+
+def every_request_ends(scenario: Scenario, subject: Subject) -> None:
+    """Nobody is lost, nobody gets more or fewer tokens than it has, the books add up."""
+    played = subject.play(scenario)
+    ended = played.ended
+    for arrival in scenario.arrivals:
+        name = arrival.request_id
+        if ended.get(name, "unfinished") == "unfinished":
+            raise subject.blame(f"request {name!r} never ended", ADMITTING)
+        given = played.made[name].num_output_tokens
+        if ended[name] in SERVED and given != arrival.output_len:
+            raise subject.blame(
+                f"request {name!r} gave {given} of {arrival.output_len} tokens", PLANNING
+            )
+
+
+def outputs_stay_the_same(scenario: Scenario, subject: Subject) -> None:
+    """Tokens are those of requests that run one at a time, with one step in flight or two."""
+    alone = run_alone(_requests(scenario), scenario.config)
+    for is_async in (False, True):
+        trace = _driven(scenario, subject, is_async)
+        for name, tokens in trace.tokens.items():
+            if trace.requests[name].status.value in ("stopped", SERVED[1]) and (
+                tokens != alone[name]
+            ):
+                raise subject.blame(f"request {name!r} gave other tokens than alone", PLANNING)
+
+
+def runs_repeat(scenario: Scenario, subject: Subject) -> None:
+    """Same scenario, same seed: the same steps and events."""
+    _same(subject, subject.play(scenario), subject.play(scenario), "the same run done twice")
+
+
+def lengths_stay_hidden(scenario: Scenario, subject: Subject) -> None:
+    """Whoever sees no true lengths decides the same, however long the outputs get."""
+    if subject.is_oracle:
+        return
+    short = subject.play(scenario, checks=False)
+    long = subject.play(scenarios.longer(scenario), checks=False)
+    ends = [number for number, step in enumerate(short.steps) if step.ended]
+    for number in range(min(ends, default=-1) + 1):
+        one, other = short.steps[number].tokens, long.steps[number].tokens
+        if one != other:
+            raise subject.blame(
+                f"step {number} depends on output lengths that nobody can know yet: with longer "
+                f"ones it is {dict(other)} instead of {dict(one)}",
+                ADMITTING,
+            )
+
+
+def one_request_never_waits(scenario: Scenario, subject: Subject) -> None:
+    """Its latency is the sum of the steps that it needs."""
+    played = subject.play(scenario)
+    last = max(number for number, step in enumerate(played.steps) if step.ended)
+    total = sum(step.seconds for step in played.steps[: last + 1])
+    for name, seconds in played.e2e.items():
+        if abs(seconds - total) > CLOSE:
+            raise subject.blame(
+                f"request {name!r} alone took {seconds:.4f} s, its steps {total:.4f} s", ADMITTING
+            )
+
+
+def equals_take_as_long(scenario: Scenario, subject: Subject) -> None:
+    """Of equal requests it makes no difference who goes first: the mean is that of fcfs."""
+    own = fmean(subject.play(scenario).e2e.values())
+    fcfs = fmean(play(scenario, ["fcfs"]).e2e.values())
+    if own > fcfs * 1.01:
+        raise subject.blame(
+            f"identical requests take {own:.4f} s on average, with fcfs {fcfs:.4f} s", ADMITTING
+        )
+
+
+def nobody_starves(scenario: Scenario, subject: Subject) -> None:
+    """Under a flood everybody gets a token now and then."""
+    played = subject.play(scenario, checks=False)
+    columns, names = played.meter.columns, list(played.ended)
+    for number, name in enumerate(names):
+        longest = max(columns["ttft"][number], columns["longest_gap"][number])
+        if name == "probe" and not longest <= PATIENCE_S:
+            raise subject.blame(
+                f"request {name!r} got no token for {longest:.0f} s, while "
+                f"{_num_overtakers(played)} that came later were served",
+                ADMITTING,
+            )
+
+
+def nobody_is_held_back(scenario: Scenario, subject: Subject) -> None:
+    """Where slots, tokens and memory are free, somebody who waits is admitted soon."""
+    played, streak = subject.play(scenario), 0
+    for number, step in enumerate(played.steps):
+        streak = streak + 1 if step.num_held_back else 0
+        if streak >= HELD_BACK_STEPS:
+            raise subject.blame(
+                f"step {number} is the {streak}th in a row in which a slot, half the tokens and "
+                f"memory enough are free, and {step.num_held_back} wait",
+                ADMITTING,
+            )
+
+
+def time_has_no_unit(scenario: Scenario, subject: Subject) -> None:
+    """If everything takes longer or less by one factor, the same is done in the same order."""
+    once = subject.play(scenario, checks=False)
+    for factor in FACTORS:
+        scaled = subject.play(scenarios.scaled(scenario, factor), checks=False)
+        for number, (one, other) in enumerate(zip(once.steps, scaled.steps, strict=False)):
+            if (one.tokens, one.lost) != (other.tokens, other.lost):
+                raise subject.blame(
+                    f"step {number} is another one when all times are multiplied by {factor}: "
+                    f"{dict(other.tokens)} instead of {dict(one.tokens)}",
+                    ADMITTING,
+                )
+
+
+@frozen
+class Check:
+    """One of them.
+
+    Attributes:
+        name: what reports call it. exemption: attribute of a plugin that lets it off, or None.
+        run: raises CheckError. scenarios: what it is run on, given a number of seeds.
+    """
+
+    name: str
+    run: Callable[[Scenario, Subject], None]
+    scenarios: Callable[[int], Sequence[Scenario]]
+    exemption: str | None = None
+
+    @property
+    def says(self) -> str:
+        """What it says, in a line."""
+        return (self.run.__doc__ or "").strip().partition("\n")[0]
+
+
+def _random(num_seeds: int) -> list[Scenario]:
+    return [scenarios.random_scenario(seed) for seed in range(num_seeds)]
+
+
+def _fewer(num_seeds: int) -> list[Scenario]:
+    return _random(max(1, num_seeds // 2))
+
+
+def _hiding(num_seeds: int) -> list[Scenario]:
+    """Long outputs of unlike lengths, few slots: much is decided before anybody ends."""
+    lengths = [(5 + 11 * number % 31, 30 + 17 * number % 23) for number in range(12)]
+    kinds = ({"max_num_seqs": 4}, {"max_num_seqs": 8, "num_blocks": 14})
+    return [scenarios.of_lengths(lengths, gap=0.0078125, **kind) for kind in kinds][:num_seeds]
+
+
+CHECKS: Final = (
+    Check("ends", every_request_ends, lambda count: [*_random(count), scenarios.tight()]),
+    Check("outputs", outputs_stay_the_same, _fewer),
+    Check("repeats", runs_repeat, _fewer),
+    Check("hidden lengths", lengths_stay_hidden, _hiding),
+    Check(
+        "alone", one_request_never_waits, lambda _: [scenarios.of_lengths([(100, 20)])], "may_idle"
+    ),
+    Check("identical", equals_take_as_long, lambda _: [scenarios.identical()], "may_take_turns"),
+    Check(
+        "starvation",
+        nobody_starves,
+        lambda _: [scenarios.flood(handicap) for handicap in ("long", "last", "cold")],
+        "may_starve",
+    ),
+    Check("idling", nobody_is_held_back, _fewer, "may_idle"),
+    Check("time scale", time_has_no_unit, _fewer, "may_use_time"),
+)
+
+
+# ---------------------------------------------------------------------------------------------
+# helpers
+# ---------------------------------------------------------------------------------------------
+
+
+def _same(subject: Subject, one: Played, other: Played, what: str) -> None:
+    for first, second in zip(one.log, other.log, strict=False):
+        if first != second:
+            raise subject.blame(f"{what} differs: {first} and {second}", ADMITTING)
+    if len(one.log) != len(other.log):
+        raise subject.blame(f"{what} differs in length", ADMITTING)
+
+
+def _num_overtakers(played: Played) -> int:
+    names = list(played.ended)
+    return len(names[: names.index("probe")]) if "probe" in names else len(names)
+
+
+def _requests(scenario: Scenario) -> list[Request]:
+    return [
+        Request(
+            arrival.request_id,
+            prompt_tokens(arrival, number),
+            SamplingParams(max_tokens=arrival.output_len),
+            arrival_time=arrival.time,
+            priority=arrival.priority,
+            tenant=arrival.tenant,
+            slo=arrival.slo,
+        )
+        for number, arrival in enumerate(scenario.arrivals)
+    ]
+
+
+def _driven(scenario: Scenario, subject: Subject, is_async: bool) -> Trace:
+    stack = [load_plugin(spec) for spec in complete_stack([fresh(each) for each in subject.specs])]
+    config: Any = with_drafts(scenario.config, stack)
+    arrive_at = {each.request_id: int(each.time * 16) for each in scenario.arrivals}
+    try:
+        return simulate(
+            stack,
+            _requests(scenario),
+            attrs.evolve(config, async_scheduling=is_async),
+            arrive_at=arrive_at,
+            clock=VirtualClock(),
+            latency=scenario.latency,
+        )
+    except PluginError:
+        raise
+    except (HeadwayError, InvariantError, MisuseError) as error:
+        raise subject._translated(error, None) from error
