@@ -39,7 +39,7 @@ FOR_WORKLOADS = (WorkloadOptions, Replication, Figures)
 @click.command(
     "compare",
     cls=ManyNumbers,
-    epilog="Examples: headway compare fcfs 'priority(displace=True)' fcfs+spec_decode "
+    epilog="Example: headway compare fcfs 'priority(displace=True)' fcfs+spec_decode "
     "--prompts demo --num-blocks 160; "
     "headway compare fcfs vtc srpt+history_quantile --workload poisson:rate=8,n=2000 --tenants 4 "
     "--seeds 10 --load .7 .95",
