@@ -81,20 +81,27 @@ def show_sensitivity(sensitivity: Mapping[str, Any]) -> None:
 
 
 def show_capacities(capacities: Mapping[str, Mapping[str, Any]]) -> None:
-    """One row a policy: the rate it holds, and what it is like there."""
-    shown = [BY_NAME[name] for name in AT_CAPACITY]
-    rows = []
-    for policy, found in capacities.items():
-        best = [trial for trial in found["trials"] if trial["rate"] == found["rate"]]
-        values = [
-            _number(metric, best[0]["metrics"][metric.name]) if best else "-" for metric in shown
-        ]
-        rate = "-" if found["rate"] is None else f"{found['rate']:.2f}"
-        rows.append((policy, rate, f"{found['saturated_rate']:.2f}", *values))
-    columns = ("policy", "req/s", "saturated", *(metric.title for metric in shown))
-    show_table(
-        "Highest rate that keeps the promise, and latencies at it", columns, rows, numbers=True
-    )
+    """One column a policy: the rate it holds, and what it is like there."""
+    at = {
+        policy: next(
+            (each["metrics"] for each in found["trials"] if each["rate"] == found["rate"]), None
+        )
+        for policy, found in capacities.items()
+    }
+    rows = [
+        ("requests/s", *(_rate(found["rate"]) for found in capacities.values())),
+        ("saturated", *(_rate(found["saturated_rate"]) for found in capacities.values())),
+    ]
+    for name in AT_CAPACITY:
+        metric = BY_NAME[name]
+        values = (None if found is None else found[name] for found in at.values())
+        rows.append((metric.title, *(_number(metric, value) for value in values)))
+    click.echo("\nHighest rate that keeps the promise, and latencies at it")
+    show_table("", ("", *capacities), rows, numbers=True)
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _show(
