@@ -7,7 +7,7 @@ of a running one of a later level, the latest of the last. The time of each step
 who ran in it; who has used up the quantum goes down a level, its clock starts anew, and when it
 loses its place it stands at the front of the new level. Who has waited `starvation_s` goes back to
 the first level. `mode` says what becomes of a victim's KV (FastServe swaps it ahead of time): with
-"keep" it is paused with its blocks, and gives them up where blocks are what is missing.
+"keep" it is paused with its blocks, so nobody is displaced where blocks are what is missing.
 Source: Wu et al., "FastServe" (arXiv 2305.05920; NSDI 2026).
 Hooks: order_waiting, pick_displaced, preempt_mode, pick_preempt_victim, request_arrived,
 request_admitted, request_preempted, request_finished, step_finished, scheduler_built.
@@ -104,16 +104,17 @@ class SkipJoinMlfq:
         lower = [other for other in candidates if _level(other) > level]
         if not lower or refusal is Refusal.BUDGET:
             return None
-        if refusal is Refusal.BLOCKS and not _would_fit(request, lower, step):
+        if refusal is Refusal.BLOCKS and (
+            self.mode == "keep" or not _would_fit(request, lower, step)
+        ):
             return None
         return max(reversed(lower), key=_level)
 
     @hookimpl
-    def preempt_mode(self, displaced: bool, step: StepView) -> PreemptMode:
-        """Blocks that are missing must come back."""
+    def preempt_mode(self, displaced: bool) -> PreemptMode:
+        """As told, but where blocks ran out they must come back."""
         mode = PreemptMode(self.mode)
-        gives_blocks = not displaced or Refusal.BLOCKS in step.refused.values()
-        return PreemptMode.RECOMPUTE if mode is PreemptMode.KEEP and gives_blocks else mode
+        return PreemptMode.RECOMPUTE if mode is PreemptMode.KEEP and not displaced else mode
 
     @hookimpl
     def pick_preempt_victim(self, candidates: Sequence[Request]) -> Request:

@@ -4,8 +4,8 @@ A request's remaining length is its predicted output length, asked for anew each
 has given. The queue is ordered by it, and a waiting request takes the place of the running one with
 the most remaining, if that is strictly more than its own. A running request may be displaced only
 while it has given fewer than `limit` times its first prediction: 1 is plain SRPT, 0 is shortest
-job first. `mode` says what becomes of a victim's KV: with "keep" it is paused with its blocks, and
-gives them up where blocks are what is missing. Unknown lengths come after all known ones.
+job first. `mode` says what becomes of a victim's KV: with "keep" it is paused with its blocks, so
+nobody is displaced where blocks are what is missing. Unknown lengths come after all known ones.
 Source: Shahout et al., "Don't Stop Me Now", ICLR 2025 (arXiv 2410.01035).
 Hooks: order_waiting, pick_displaced, preempt_mode, pick_preempt_victim, request_arrived,
 scheduler_built. Needs a plugin that predicts.
@@ -61,7 +61,7 @@ class Srpt:
     ) -> Request | None:
         """The one with the most remaining, for a slot, or for blocks if they would suffice."""
         refusal = step.refused[request]
-        if refusal is Refusal.BUDGET:
+        if refusal is Refusal.BUDGET or (refusal is Refusal.BLOCKS and self.mode == "keep"):
             return None
         mine = self._remaining(request)
         longer = [other for other in candidates if self._may_lose(other, mine)]
@@ -70,11 +70,10 @@ class Srpt:
         return max(reversed(longer), key=self._remaining)
 
     @hookimpl
-    def preempt_mode(self, displaced: bool, step: StepView) -> PreemptMode:
-        """Blocks that are missing must come back."""
+    def preempt_mode(self, displaced: bool) -> PreemptMode:
+        """As told, but where blocks ran out they must come back."""
         mode = PreemptMode(self.mode)
-        gives_blocks = not displaced or Refusal.BLOCKS in step.refused.values()
-        return PreemptMode.RECOMPUTE if mode is PreemptMode.KEEP and gives_blocks else mode
+        return PreemptMode.RECOMPUTE if mode is PreemptMode.KEEP and not displaced else mode
 
     @hookimpl
     def pick_preempt_victim(self, candidates: Sequence[Request]) -> Request:

@@ -79,10 +79,11 @@ def test_a_long_prompt_joins_a_later_level_than_a_short_one() -> None:
     assert plain["long"] == 0.0 < plain["short"]
 
 
-def short_quanta(**limits: int) -> Bench:
+def short_quanta(more: str = "", **limits: int) -> Bench:
     """Every step ends a quantum."""
-    stack = ("kv_blocks", "chunked_prefill", "skip_join_mlfq(quantum_s=1e-9, factor=1)")
-    return bench(stack, **({"budget": 64, "max_num_seqs": 2} | limits))
+    policy = f"skip_join_mlfq(quantum_s=1e-9, factor=1{more})"
+    limits = {"budget": 64, "max_num_seqs": 2} | limits
+    return bench(("kv_blocks", "chunked_prefill", policy), **limits)
 
 
 def test_the_one_on_the_last_level_is_paused_for_a_new_one_and_goes_on_later() -> None:
@@ -126,4 +127,18 @@ def test_the_clock_of_a_level_starts_anew() -> None:
     assert [second(), second()] == [["a"], ["a"]]
     b.add("b", 8, 30)
     assert [second() for _ in range(7)] == [["b"]] * 6 + [["a"]]
+    b.finish()
+
+
+@pytest.mark.parametrize(
+    ("mode", "step"), [("recompute", {"b": 40}), ("swap", {"b": 40}), ("keep", {"a": 1})]
+)
+def test_where_blocks_are_missing_only_a_victim_that_gives_them_up_helps(
+    mode: str, step: dict[str, int]
+) -> None:
+    b = short_quanta(f", mode={mode!r}", blocks=15, max_num_seqs=4)
+    b.add("a", 24, 30)
+    b.step()
+    b.add("b", 40, 10)
+    assert b.step() == step
     b.finish()
