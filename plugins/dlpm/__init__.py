@@ -18,11 +18,24 @@ from collections.abc import Mapping, Sequence
 from attrs import define, field
 from attrs.validators import deep_mapping, ge, gt, instance_of
 
-from framework import HOLD, Answer, Hit, Refusal, Request, StepView, WaitingView, hookimpl
+from framework import (
+    HOLD,
+    Answer,
+    Hit,
+    Refusal,
+    Request,
+    StashKey,
+    Status,
+    StepView,
+    WaitingView,
+    hookimpl,
+)
 from framework.prefixes import longest_prefix_first
 
 _NUMBER = instance_of((int, float))
 _WHOLE = [instance_of(int), ge(0)]
+_PAID: StashKey[int] = StashKey()
+"""Output tokens charged when it last lost its place; there once its prompt is charged."""
 
 
 @define(eq=False)
@@ -87,23 +100,22 @@ class Dlpm:
         return chosen or HOLD
 
     @hookimpl
-    def request_admitted(self, request: Request, hit: Hit, resumed: bool) -> None:
+    def request_admitted(self, request: Request, hit: Hit) -> None:
         """Charge what is to be computed, once."""
-        if not resumed and request not in self._charged:
+        if _PAID not in request.stash:
+            request.stash[_PAID] = 0
             self._charge(request, max(0, request.num_prompt_tokens - hit.num_tokens))
-        self._charged[request] = request.num_output_tokens
+        self._charged.setdefault(request, request.stash[_PAID])
 
     @hookimpl
-    def request_preempted(self, request: Request) -> None:
+    def request_preempted(self) -> None:
         """What it gave so far is paid for."""
         self._charge_outputs()
-        self._charged.pop(request, None)
 
     @hookimpl
-    def request_finished(self, request: Request) -> None:
+    def request_finished(self) -> None:
         """Its last tokens are paid for."""
         self._charge_outputs()
-        self._charged.pop(request, None)
 
     @hookimpl
     def step_planned(self) -> None:
@@ -128,11 +140,16 @@ class Dlpm:
 
     def _charge_outputs(self) -> None:
         """Deficits are brought up to date when they are read, which costs less than each step."""
+        gone = []
         for request, num_paid in self._charged.items():
             num_given = request.num_output_tokens
             if num_given != num_paid:
                 self._charge(request, self.output_cost * (num_given - num_paid))
                 self._charged[request] = num_given
+            if request.status is not Status.RUNNING:
+                gone.append(request)
+        for request in gone:
+            request.stash[_PAID] = self._charged.pop(request)
 
     def _charge(self, request: Request, service: float) -> None:
         tenant = request.tenant

@@ -57,10 +57,11 @@ class PastFuture:
     def may_admit(self, request: Request, step: StepView) -> bool | None:
         """No objection while the peak with it stays within the pool, or if nobody runs."""
         kv = self._kv
-        if kv is None or not self._running:
+        if kv is None or not step.num_running:
             return None
         size = step.config.block_size
         if self._future is None or self._future[0] is not step:
+            self._running = {one: None for one in self._running if one.status is Status.RUNNING}
             self._future = (step, sorted(map(self._outlook, self._running)))
         others = self._future[1]
         own = self._outlook(request)

@@ -19,9 +19,11 @@ from collections.abc import Mapping
 from attrs import define, field
 from attrs.validators import deep_mapping, ge, gt, instance_of
 
-from framework import Request, StepView, WaitingView, hookimpl
+from framework import Request, StashKey, Status, StepView, WaitingView, hookimpl
 
 _NUMBER = instance_of((int, float))
+_PAID: StashKey[int] = StashKey()
+"""Output tokens charged when it last lost its place; there once its prompt is charged."""
 
 
 @define(eq=False)
@@ -72,27 +74,26 @@ class Vtc:
         return None
 
     @hookimpl
-    def request_admitted(self, request: Request, resumed: bool) -> None:
+    def request_admitted(self, request: Request) -> None:
         """Charge the prompt at once, so that the next choice sees it."""
-        if request in self._charged:  # its plan was dropped: it came back unseen
-            return
-        if not resumed:
+        if _PAID not in request.stash:
+            request.stash[_PAID] = 0
             self._charge(request, self.prompt_cost * request.num_prompt_tokens)
-        self._charged[request] = request.num_output_tokens
-        self._leave(request)
+        if request not in self._charged:
+            self._leave(request)
+        self._charged.setdefault(request, request.stash[_PAID])
 
     @hookimpl
-    def request_preempted(self, request: Request) -> None:
+    def request_preempted(self) -> None:
         """It waits again."""
         self._charge_outputs()
-        if self._charged.pop(request, None) is not None:
-            self._num_waiting[request.tenant] += 1
 
     @hookimpl
     def request_finished(self, request: Request) -> None:
         """Charge its last tokens; or it ended while it waited."""
+        has_run = request in self._charged
         self._charge_outputs()
-        if self._charged.pop(request, None) is None:
+        if not has_run:
             self._leave(request)
 
     def _waiting_tenants(self) -> list[str | None]:
@@ -104,11 +105,17 @@ class Vtc:
 
     def _charge_outputs(self) -> None:
         """Counters are brought up to date when they are read, which costs less than each step."""
+        gone = []
         for request, num_paid in self._charged.items():
             num_given = request.num_output_tokens
             if num_given != num_paid:
                 self._charge(request, self.output_cost * (num_given - num_paid))
                 self._charged[request] = num_given
+            if request.status is not Status.RUNNING:
+                gone.append(request)
+        for request in gone:
+            request.stash[_PAID] = self._charged.pop(request)
+            self._num_waiting[request.tenant] += not request.is_finished
 
     def _charge(self, request: Request, service: float) -> None:
         tenant = request.tenant

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 import pytest
 from attrs import define, field
 
-from framework import SchedulerOutput, Setup, StepView, WaitingView, hookimpl
+from framework import (
+    PolicyError,
+    Request,
+    SchedulerConfig,
+    SchedulerOutput,
+    Setup,
+    StepView,
+    WaitingView,
+    hookimpl,
+)
 from framework.study.outcome import Outcome
 from framework.study.run import Run, default_config, simulate_policy
 from framework.study.synthetic import make_workload
+from framework.testing import make_requests, simulate
 from plugins.vtc import Vtc
 from tests.plugins.simulated import LATENCY, SEEDS, mean
 from tests.support import Bench, bench
@@ -93,6 +104,46 @@ def test_each_token_is_charged_once_whatever_is_computed_again(seed: int) -> Non
     outcome = run([vtc], f"closed:users=200,n=200,tenants=a|b,{SIZES}", seed).outcome
     assert outcome.num_preemptions["recompute"] > 10
     assert vtc.counters == outcome.service
+
+
+@define(eq=False)
+class FailsOnce:
+    """Makes the first plan be dropped."""
+
+    has_failed: bool = False
+
+    @hookimpl
+    def step_planned(self) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("once")
+
+
+def due(requests: Iterable[Request]) -> float:
+    return sum(request.num_prompt_tokens + 2 * request.num_output_tokens for request in requests)
+
+
+def test_tokens_in_flight_at_a_preemption_are_charged_too() -> None:
+    vtc = Vtc()
+    requests = make_requests(12, prompt_len=[5, 9], max_tokens=20, tenant="a")
+    config = SchedulerConfig(block_size=4, num_blocks=16, async_scheduling=True)
+    trace = simulate(("kv_blocks", "chunked_prefill", "fcfs", vtc), requests, config)
+    assert trace.preempted
+    assert vtc.counters == {"a": due(requests)}
+
+
+def test_a_plan_that_was_dropped_is_charged_once() -> None:
+    vtc = Vtc()
+    b = bench(("kv_blocks", "chunked_prefill", "fcfs", vtc, FailsOnce()))
+    add(b, "a0", "b0")
+    with pytest.raises(PolicyError):
+        b.schedule()
+    b.finish()
+    assert vtc.counters == {"a": 8 + 2, "b": 8 + 2}
+    add(b, "a1")
+    b.steps(2)
+    add(b, "b1")
+    assert vtc.counters == {"a": 2 * (8 + 2), "b": 2 * (8 + 2)}
 
 
 def test_with_one_tenant_it_is_the_order_of_the_queue() -> None:
