@@ -116,7 +116,8 @@ def test_values_have_a_width_of_their_own(device: str, head_dim: int, value_dim:
 
 @pytest.mark.parametrize("group", [1, 3, 8, 20])
 def test_groups(device: str, group: int) -> None:
-    agree(device, counts=[11, 1, 6], lengths=[30, 7, 6], group=group, kv_heads=2)
+    # of 3 heads a program takes 5 queries: its rows end at a tile's end, and one row is left over
+    agree(device, counts=[11, 1, 6], lengths=[38, 7, 6], group=group, config=SMALL)
 
 
 @pytest.mark.parametrize(("block_size", "tile"), [(8, 16), (8, 128), (16, 64), (32, 16), (32, 32)])

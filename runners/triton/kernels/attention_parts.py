@@ -60,7 +60,7 @@ def empty_state(block_m: tl.constexpr, padded_value: tl.constexpr):
 def visit_tiles(
     state, query, positions, cache, factors, first, last, sizes: tl.constexpr, masked: tl.constexpr
 ):
-    """Attend to the keys from `first` up to `last`, both multiples of the tile.
+    """Attend to the keys from `first` up to `last`, a tile a turn.
 
     Args:
         state: output, peak and total so far; the new ones are returned.

@@ -16,10 +16,10 @@ from runners.triton.kernels.attention_parts import add_sink, pad_dim
 
 @triton.jit
 def cut_splits(length, num_splits, window: tl.constexpr, tile: tl.constexpr):
-    """The first key that counts, rounded down to a tile, and the keys of a split."""
+    """The first key that the query sees, and the keys of a split."""
     first = 0
     if window is not None:
-        first = tl.maximum(length - window, 0) // tile * tile
+        first = tl.maximum(length - window, 0)
     num_tiles = tl.cdiv(length - first, tile)
     return first, tl.cdiv(num_tiles, num_splits) * tile
 

@@ -123,7 +123,8 @@ def split_decode_kernel(
         values_stride,
         values_token_stride,
     )
-    sizes: tl.constexpr = (head_dim, value_dim, block_size, tile, window, capped)
+    # the first split begins where the window does: no key of it has to be masked
+    sizes: tl.constexpr = (head_dim, value_dim, block_size, tile, None, capped)
     output, peak, total = visit_tiles(
         empty_state(block_m, padded_value),
         q,
