@@ -7,6 +7,7 @@ feed.py       a step's way to the device: staging.py, block tables (tables.py), 
 graphs.py     captured decode steps
 sampler.py    drawing and verifying on the device, and its way back (drawn.py, late.py)
 transfers.py  blocks to and from external memory
+memory.py     how many blocks fit; devices.py: on what
 runner.py     plan in, tokens out
 kernels/      one kernel a file
 configs.py    their sizes, from table.json; tuner/ finds them, aot/ compiles them without a GPU
