@@ -10,7 +10,7 @@ blocks. Offline prompts leave `keep_free` of the pool, so that not every arrival
 Source: Sun et al., "HyGen: Efficient LLM Serving via Elastic Online-Offline Request Co-location",
 NeurIPS 2025 (arXiv 2501.14808), without its order of offline requests by prefix.
 Hooks: scheduler_built, order_waiting, order_running, cap_num_new_tokens, split_prefill, may_admit,
-pick_displaced, pick_preempt_victim.
+pick_displaced, pick_preempt_victim, step_planned.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from framework import (
     PluginError,
     Refusal,
     Request,
+    SchedulerOutput,
     Setup,
     Status,
     StepView,
@@ -60,6 +61,8 @@ class OnlineOffline:
     _latency: LatencyModel = field(init=False)
     _waiting: WaitingView = field(init=False)
     _ahead: count[int] = field(factory=lambda: count(-1, -1), init=False)
+    _is_stuck: bool = field(default=False, init=False)
+    """Nobody got a token in the last step: caution must not stop everybody."""
 
     @hookimpl
     def scheduler_built(self, setup: Setup) -> None:
@@ -86,9 +89,10 @@ class OnlineOffline:
         waiting = list(takewhile(lambda request: not self._is_offline(request), self._waiting))
         decodes = [request for request in offline if not request.is_prefill_chunk]
         num_fitting = self._num_decodes(decodes, self._demand([*online, *waiting]), step)
-        if not online and not waiting:
+        if self._is_stuck or not (online or waiting):
             num_fitting = max(1, num_fitting)
-        prompts = [] if waiting else [request for request in offline if request.is_prefill_chunk]
+        sits_out = waiting and not self._is_stuck
+        prompts = [] if sits_out else [request for request in offline if request.is_prefill_chunk]
         return [*online, *decodes[:num_fitting], *prompts]
 
     @hookimpl
@@ -113,15 +117,16 @@ class OnlineOffline:
         self, request: Request, num_new_tokens: int, hit: Hit, step: StepView
     ) -> bool | None:
         """An offline request comes only where time and pool allow, or where nobody runs."""
-        if not self._is_offline(request) or not step.num_running:
+        if self._is_stuck or not step.num_running or not self._is_offline(request):
             return None
         if self._num_fitting(request, num_new_tokens, step) < num_new_tokens:
             return False
         kv = step.kv
         if kv is None:
             return None
-        needed = kv.num_blocks_needed(request.num_tokens) - hit.num_tokens // step.config.block_size
-        return kv.num_free_blocks - needed >= self.keep_free * kv.num_total_blocks
+        held = hit.num_tokens // step.config.block_size + len(kv.block_ids(request))
+        needed = kv.num_blocks_needed(request.num_tokens) - held
+        return needed <= 0 or kv.num_free_blocks - needed >= self.keep_free * kv.num_total_blocks
 
     @hookimpl
     def pick_displaced(
@@ -143,6 +148,11 @@ class OnlineOffline:
     def pick_preempt_victim(self, candidates: Sequence[Request]) -> Request | None:
         """The last offline one, if there is any."""
         return next((other for other in reversed(candidates) if self._is_offline(other)), None)
+
+    @hookimpl
+    def step_planned(self, output: SchedulerOutput) -> None:
+        """Note whether anybody got tokens."""
+        self._is_stuck = not output.num_scheduled_tokens
 
     def _is_offline(self, request: Request) -> bool:
         return request.priority >= self.offline_from

@@ -6,7 +6,15 @@ from functools import cache
 
 import pytest
 
-from framework import LinearLatency, PluginError, Scheduler, SchedulerConfig, hookimpl
+from framework import (
+    LinearLatency,
+    PluginError,
+    Request,
+    Scheduler,
+    SchedulerConfig,
+    StepView,
+    hookimpl,
+)
 from framework.study.run import Run, default_config, simulate_policy
 from framework.study.synthetic import make_workload
 from plugins.online_offline import OnlineOffline
@@ -132,6 +140,25 @@ def test_offline_prompts_sit_out_while_an_online_request_waits() -> None:
     b.add("online", 8, 2)
     assert b.step() == {"online": 8}
     b.finish()
+
+
+class Shut:
+    """A gate that keeps online requests out while anybody runs."""
+
+    @hookimpl
+    def may_admit(self, request: Request, step: StepView) -> bool:
+        return request.priority > 0 or not step.num_running
+
+
+def test_an_online_request_that_cannot_come_in_does_not_stop_offline_prompts_for_good() -> None:
+    config = SchedulerConfig(max_num_batched_tokens=16)
+    stack = ("kv_blocks", OnlineOffline(), Shut())
+    b = Bench(Scheduler(config, stack, latency=LinearLatency(token_ms=1.0)))
+    b.add("offline", 60, 2, priority=1)
+    b.step()
+    b.add("online", 8, 2)
+    b.finish()
+    assert b.first_token_step("offline") < b.first_token_step("online")
 
 
 def test_online_prompts_get_no_more_than_the_chunk() -> None:
