@@ -77,6 +77,7 @@ class Front:
             RequestError: it is refused; the message begins with `prompt.where`.
         """
         token_ids = prompt.encode(self.model.tokenizer)
+        self._check_vocabulary(prompt, token_ids)
         request = Request(
             prompt.request_id or self._next_name(),
             token_ids,
@@ -98,6 +99,15 @@ class Front:
         live = LiveRequest(request, self._recorder.track(request), text)
         self._live[request.request_id] = live
         return live
+
+    def _check_vocabulary(self, prompt: Prompt, token_ids: Sequence[int]) -> None:
+        """A token that the model does not know would stop a GPU for everybody."""
+        size = getattr(self.model.runner, "vocab_size", None)
+        if size is not None and token_ids and max(token_ids) >= size:
+            raise RequestError(
+                f"{prompt.where}: prompt_token_ids: got {max(token_ids)}, allowed: below {size}, "
+                "the tokens that the model knows"
+            )
 
     def abort(self, request_id: str) -> None:
         """End a request now; it gets a completion with reason "abort". Unknown ids are ignored."""

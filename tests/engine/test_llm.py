@@ -182,3 +182,12 @@ def test_a_rejected_request_ends_with_its_reason(model: Callable[..., LoadedMode
     assert (shed.finish_reason, shed.token_ids) == ("rejected", ())
     assert shed.error is not None and "pick_rejected" in shed.error
     assert served.text == "abcde"
+
+
+def test_a_token_that_the_model_does_not_know_is_refused(model: Callable[..., LoadedModel]) -> None:
+    loaded = model()
+    loaded.runner.vocab_size = 50
+    with LLM.from_loaded(loaded) as llm:
+        with pytest.raises(RequestError, match="got 50, allowed: below 50"):
+            llm.generate([[1, 50]])
+        assert llm.generate([[1, 49]])[0].token_ids
