@@ -1,48 +1,34 @@
 """The checks of conformance: what any policy must do, each on scenarios of its own.
 
-A check plays a scenario and raises CheckError. Where nobody raised and no answer was wrong, the
-hook that is named is the likeliest of those that the plugins under check implement.
+A check plays a scenario and raises CheckError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
-from attrs import define, field, frozen
+from attrs import frozen
 
 from framework.clock import VirtualClock
-from framework.errors import HeadwayError, PluginError, PolicyError
+from framework.errors import HeadwayError, PluginError
 from framework.request import Request
 from framework.sampling import SamplingParams
-from framework.stack import complete_stack, implemented_hooks, load_plugin, plugin_name
-from framework.study.run import is_oracle
+from framework.stack import complete_stack, load_plugin
 from framework.study.workload import prompt_tokens
 from framework.testing import scenarios
 from framework.testing.invariants import InvariantError
-from framework.testing.playing import Played, UnendingError, play, with_drafts
+from framework.testing.playing import Played, play, with_drafts
 from framework.testing.proxies import MisuseError, fresh
 from framework.testing.scenarios import Scenario
 from framework.testing.simulation import run_alone, simulate
+from framework.testing.subject import ADMITTING, PLANNING, Subject
 
 if TYPE_CHECKING:
-    from framework.loading import Spec
     from framework.testing.simulation import Trace
 
-EXEMPTIONS: Final = ("may_starve", "may_idle", "may_use_time", "may_take_turns")
-ADMITTING: Final = (
-    *("select_waiting", "may_admit", "pick_rejected", "order_running", "cap_num_new_tokens"),
-    *("compute_num_new_tokens", "is_ready", "order_waiting", "pick_displaced"),
-    *("pick_preempt_victim", "split_prefill"),
-)
-"""Hooks that may keep somebody waiting, the likeliest first."""
-PLANNING: Final = (
-    *("extend_output", "step_planned", "compute_num_new_tokens", "split_prefill", "allocate"),
-    *("match_prefix", "release", "pick_displaced", "pick_preempt_victim", "order_running"),
-)
-"""Hooks that may spoil a plan, the likeliest first."""
 SERVED: Final = ("stop", "length")
 PATIENCE_S: Final = 12.0
 """Seconds without a token, of the twenty-four that a flood lasts, after which a request starves."""
@@ -50,86 +36,6 @@ HELD_BACK_STEPS: Final = 4
 CLOSE: Final = 1e-9
 FACTORS: Final = (2.0, 0.0625)
 """Powers of two, since they round nothing; two of them, since quanta may double."""
-
-
-@define(eq=False)
-class CheckError(AssertionError):
-    """A check failed.
-
-    Attributes:
-        sentence: what was wrong. hook, plugin: whose doing it is, as far as can be told.
-    """
-
-    sentence: str
-    hook: str
-    plugin: str
-
-    def __str__(self) -> str:
-        return f"hook={self.hook} plugin={self.plugin}: {self.sentence}"
-
-
-@define(eq=False)
-class Subject:
-    """The plugins under check.
-
-    Attributes:
-        specs: the stack without what is put beneath.
-        names: of the plugins. hooks: {plugin name: hooks that it implements}.
-    """
-
-    specs: Sequence[Spec]
-    names: list[str] = field(init=False)
-    hooks: dict[str, list[str]] = field(init=False)
-    is_oracle: bool = field(init=False)
-    exemptions: dict[str, bool] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        plugins = [load_plugin(fresh(spec)) for spec in self.specs]
-        self.names = [plugin_name(plugin) for plugin in plugins]
-        self.hooks = {plugin_name(plugin): implemented_hooks(plugin) for plugin in plugins}
-        self.is_oracle = any(map(is_oracle, plugins))
-        self.exemptions = {
-            name: any(bool(getattr(plugin, name, False)) for plugin in plugins)
-            for name in EXEMPTIONS
-        }
-
-    def blame(self, sentence: str, suspects: Sequence[str]) -> CheckError:
-        """The error that names the likeliest hook of the plugins under check."""
-        for hook in suspects:
-            for name in reversed(self.names):
-                if hook in self.hooks[name]:
-                    return CheckError(sentence, hook, name)
-        return CheckError(sentence, "unknown", ", ".join(self.names))
-
-    def play(self, scenario: Scenario, *, checks: bool = True) -> Played:
-        """Play it, and turn what goes wrong into a CheckError."""
-        try:
-            played = play(scenario, self.specs, checks=checks)
-        except PluginError:
-            raise
-        except Exception as error:
-            raise self._translated(error, getattr(error, "played", None)) from error
-        _refuse_misuse(played)
-        return played
-
-    def _translated(self, error: Exception, played: Played | None) -> Exception:
-        if played is not None and played.watch.misuses:
-            misuse = played.watch.misuses[0]
-            return CheckError(misuse.sentence, misuse.hook, misuse.plugin)
-        if isinstance(error, PolicyError):
-            return CheckError(f"{error.got}; allowed: {error.allowed}", error.hook, error.plugin)
-        suspects = PLANNING if isinstance(error, InvariantError) else ADMITTING
-        if isinstance(error, InvariantError) and "empty one in a row" in str(error):
-            suspects = ADMITTING
-        if isinstance(error, HeadwayError | InvariantError | UnendingError):
-            return self.blame(str(error), suspects)
-        return error
-
-
-def _refuse_misuse(played: Played) -> None:
-    """A hook may have swallowed the error that told it."""
-    for misuse in played.watch.misuses:
-        raise CheckError(misuse.sentence, misuse.hook, misuse.plugin)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -175,15 +81,15 @@ def lengths_stay_hidden(scenario: Scenario, subject: Subject) -> None:
         return
     short = subject.play(scenario, checks=False)
     long = subject.play(scenarios.longer(scenario), checks=False)
-    ends = [number for number, step in enumerate(short.steps) if step.ended]
-    for number in range(min(ends, default=-1) + 1):
-        one, other = short.steps[number].tokens, long.steps[number].tokens
-        if one != other:
+    for number, (one, other) in enumerate(zip(short.steps, long.steps, strict=False)):
+        if one.tokens != other.tokens:
             raise subject.blame(
                 f"step {number} depends on output lengths that nobody can know yet: with longer "
-                f"ones it is {dict(other)} instead of {dict(one)}",
+                f"ones it is {dict(other.tokens)} instead of {dict(one.tokens)}",
                 ADMITTING,
             )
+        if one.ended or other.ended:
+            return
 
 
 def one_request_never_waits(scenario: Scenario, subject: Subject) -> None:
@@ -339,7 +245,7 @@ def _requests(scenario: Scenario) -> list[Request]:
 
 def _driven(scenario: Scenario, subject: Subject, is_async: bool) -> Trace:
     stack = [load_plugin(spec) for spec in complete_stack([fresh(each) for each in subject.specs])]
-    config: Any = with_drafts(scenario.config, stack)
+    config = with_drafts(scenario.config, stack)
     arrive_at = {each.request_id: int(each.time * 16) for each in scenario.arrivals}
     try:
         return simulate(
@@ -353,4 +259,4 @@ def _driven(scenario: Scenario, subject: Subject, is_async: bool) -> Trace:
     except PluginError:
         raise
     except (HeadwayError, InvariantError, MisuseError) as error:
-        raise subject._translated(error, None) from error
+        raise subject.translated(error, None) from error

@@ -15,8 +15,9 @@ from framework.stack import implemented_hooks, load_plugin
 from framework.study.drive import Drive
 from framework.study.meter import Meter
 from framework.study.run import full_stack, is_oracle
+from framework.testing.guarding import guarded
 from framework.testing.invariants import Invariants
-from framework.testing.proxies import Watch, fresh, guarded, proxied
+from framework.testing.proxies import Watch, fresh, proxied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

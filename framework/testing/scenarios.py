@@ -37,11 +37,13 @@ class Scenario:
         arrivals: requests, by time.
         config: the limits.
         latency: how long steps take.
+        maker: the call of this module that makes it, or "".
     """
 
     arrivals: Sequence[Arrival]
     config: SchedulerConfig = field(factory=SchedulerConfig)
     latency: LinearLatency = LATENCY
+    maker: str = ""
 
     @property
     def workload(self) -> Workload:
@@ -60,6 +62,12 @@ class Scenario:
 
     def code(self, plugins: Sequence[object], check: str) -> str:
         """Python that runs one check on this scenario again."""
+        if self.maker:
+            return (
+                "from framework.testing.conformance import check_scenario\n"
+                f"from framework.testing.scenarios import {self.maker.partition('(')[0]}\n\n"
+                f"check_scenario({list(map(spec_text, plugins))}, {check!r}, {self.maker})\n"
+            )
         arrivals = "".join(f"            {_call(each)},\n" for each in self.arrivals)
         slo = "Slo, " if any(each.slo for each in self.arrivals) else ""
         latency = "" if self.latency == LATENCY else f"        latency={_call(self.latency)},\n"
@@ -169,7 +177,7 @@ def flood(handicap: str) -> Scenario:
     )
     config = SchedulerConfig(max_num_seqs=1, num_blocks=100, max_model_len=512)
     by_time = sorted([*arrivals, probe], key=lambda each: each.time)
-    return Scenario(arrivals=by_time, config=config, latency=SLOW)
+    return Scenario(arrivals=by_time, config=config, latency=SLOW, maker=f"flood({handicap!r})")
 
 
 def busy_server() -> Scenario:
