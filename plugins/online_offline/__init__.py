@@ -81,11 +81,13 @@ class OnlineOffline:
         return self._is_offline(request), next(self._ahead) if is_victim else 0
 
     @hookimpl
-    def order_running(self, running: Sequence[Request], step: StepView) -> Sequence[Request]:
+    def order_running(self, running: Sequence[Request], step: StepView) -> Sequence[Request] | None:
         """Online decodes, online prompts, offline decodes that fit, offline prompts."""
+        offline = [request for request in running if self._is_offline(request)]
+        if not offline and not step.running_prefills():
+            return None
         online = [request for request in running if not self._is_offline(request)]
         online.sort(key=lambda request: request.is_prefill_chunk)
-        offline = [request for request in running if self._is_offline(request)]
         waiting = list(takewhile(lambda request: not self._is_offline(request), self._waiting))
         decodes = [request for request in offline if not request.is_prefill_chunk]
         num_fitting = self._num_decodes(decodes, self._demand([*online, *waiting]), step)

@@ -64,6 +64,8 @@ class Vtc:
     @hookimpl
     def select_waiting(self, waiting: WaitingView, step: StepView) -> Request | None:
         """The first of the tenant with the least counter; ties go to who came first of all."""
+        if not step.slots_left or not step.budget_left:
+            return None  # nobody can come in, so nobody is compared
         if step.number != self._step:
             self._step = step.number
             self._charge_outputs()
