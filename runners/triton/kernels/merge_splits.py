@@ -48,7 +48,7 @@ def merge_splits_kernel(
     length = tl.load(lengths + request)
     begin, size = cut_splits(length, num_splits, window, tile)
     split = tl.arange(0, padded_splits)
-    used = (split < num_splits) & (begin + split * size < length)
+    used = begin + split * size < length
     cell = request * request_cells + head * head_cells + split
     sum_ = tl.load(sums + cell, mask=used, other=float("-inf"))
     peak = tl.max(sum_, 0)
