@@ -26,6 +26,8 @@ COMMANDS: Final = (
     "timeline",
     "plugins",
     "models",
+    "check",
+    "new-plugin",
     "oracle",
 )
 BAD_INPUT: Final = (ConfigError, RequestError, PluginError, ModelError)
@@ -43,7 +45,8 @@ class Headway(click.Group):
         """The subcommand of that name, or None."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"framework.cli.{cmd_name}").command
+        module = import_module(f"framework.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
         return command
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> NoReturn:

@@ -67,16 +67,20 @@ def command(
     some with a purpose. Each failure is a line `FAIL hook=... plugin=...` with Python that shows it
     again, shrunk to a few requests where Hypothesis is installed; the exit status is then 1.
     """
-    reports = []
+    reports: list[Report] = []
     given = {name: True if holds else None for name, holds in exemptions.items()}
     for policy in policies:
         with progress(f"checking {policy}", len(CHECKS) + 1) as advance:
+
+            def on_check(_: str, advance: Callable[[int], None] = advance) -> None:
+                advance(1)
+
             report = examine(
                 parse_stack(policy),
                 num_seeds=num_seeds,
                 exemptions=given,
                 shrinks=not no_shrink,
-                on_check=lambda _, advance=advance: advance(1),
+                on_check=on_check,
             )
         reports.append(report)
         _show(policy, report)
