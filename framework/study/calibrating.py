@@ -109,11 +109,13 @@ def calibration_phases(config: SchedulerConfig, most_tokens: int) -> list[Phase]
     """Batch sizes times prompt lengths, as far as limits and `most_tokens` of prompts allow."""
     pool = (config.num_blocks - 1) * config.block_size
     longest = config.max_model_len - 2 * NUM_OUTPUTS
-    prompts = [length for length in PROMPT_LENGTHS if length <= longest]
+    if longest < 1:
+        raise bad_field("max_model_len", config.max_model_len, f"at least {2 * NUM_OUTPUTS + 1}")
+    prompts = [*(length for length in PROMPT_LENGTHS if length < longest), longest]
     chunks = [*_doubling(SMALLEST_CHUNK, config.token_budget)]
     found: list[Phase] = []
     for size in _doubling(1, config.num_slots):
-        for length in prompts or [max(1, longest)]:
+        for length in prompts:
             needed = size * (length + 2 * NUM_OUTPUTS + config.block_size)
             if needed <= pool and (size * length <= most_tokens or not found):
                 found.append(Phase(size, length, chunks[-1 - len(found) % len(chunks)]))
