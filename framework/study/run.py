@@ -83,7 +83,7 @@ def simulate_policy(
         config: the limits; None = `default_config` of the latency model.
         latency: how long steps take: a model, a name of `latency_names`, or a file.
         predicts: what policies may predict with; None = the same model.
-        tenant_weights: {tenant: share} for fairness; 1 where nothing is said.
+        tenant_weights: {tenant: share} for fairness; None = the workload's own.
         horizon: seconds after which the run is cut; None = until all requests have ended.
         on_end: told how many requests have just ended.
         runner_options: of the simulated runner: noise, acceptance, link_bytes_per_s, seed.
@@ -102,7 +102,7 @@ def simulate_policy(
     clock = VirtualClock()
     runner: TimedRunner = runner_class("simulated")(limits, model, clock, **options)
     runner = runner if around is None else around(runner)
-    meter = Meter(dict(tenant_weights or {}))
+    meter = Meter(dict(workload.tenant_weights if tenant_weights is None else tenant_weights))
     stack = full_stack(plugins, workload)
     header = partial(
         header_of,
