@@ -42,6 +42,7 @@ class Life:
     first_token: float | None = None
     last_token: float | None = None
     longest_gap: float = 0.0
+    num_outputs: int = 0
     num_cached: int = 0
     num_preemptions: int = 0
     is_waiting: bool = True
@@ -119,6 +120,11 @@ class Meter:
         self._waits(life, True)
         self.preemptions[mode.value] = self.preemptions.get(mode.value, 0) + 1
 
+    @hookimpl
+    def request_finished(self, request: Request) -> None:
+        """A limit may have ended it before the length that the runner was told."""
+        self.lives[request.request_id].num_outputs = request.num_output_tokens
+
     def step(
         self, scheduler: Scheduler, output: SchedulerOutput, result: StepResult, now: float
     ) -> None:
@@ -191,17 +197,18 @@ class Meter:
         self._waits(life, False)
         arrival = life.arrival
         is_served = reason in ("stop", "length")
-        tpot = NAN
-        if is_served and arrival.output_len > 1 and life.first_token is not None:
-            tpot = ((life.last_token or now) - life.first_token) / (arrival.output_len - 1)
+        tpot, num_outputs = NAN, life.num_outputs if is_served else arrival.output_len
+        if is_served and num_outputs > 1 and life.first_token is not None:
+            tpot = ((life.last_token or now) - life.first_token) / (num_outputs - 1)
+        has_gap = is_served and life.last_token != life.first_token
         row = {
             "arrival": life.time,
             "queueing": _minus(life.first_admission, life.time),
             "ttft": _minus(life.first_token, life.time),
             "tpot": tpot,
             "e2e": now - life.time if is_served else NAN,
-            "longest_gap": life.longest_gap if is_served else NAN,
-            "output_len": float(arrival.output_len),
+            "longest_gap": life.longest_gap if has_gap else NAN,
+            "output_len": float(num_outputs),
             "prompt_len": float(arrival.prompt_len),
         }
         for name, column in self.columns.items():
@@ -223,7 +230,7 @@ def meets_slo(arrival: Arrival, row: dict[str, float]) -> bool:
     if slo is None:
         return True
     first = slo.ttft_s is None or row["ttft"] <= slo.ttft_s
-    rest = slo.tpot_s is None or arrival.output_len == 1 or row["tpot"] <= slo.tpot_s
+    rest = slo.tpot_s is None or row["output_len"] == 1 or row["tpot"] <= slo.tpot_s
     return first and rest
 
 

@@ -40,10 +40,19 @@ class Gaps:
         self.longest = max(self.longest, gap)
 
     def percentile(self, share: float) -> float | None:
-        """The gap below which this share of all gaps lies; None if there are none."""
+        """The gap below which this share lies, between two by interpolation; None without gaps."""
         if not self.count:
             return None
-        rank, seen = share * (self.count - 1), 0
+        place = share * (self.count - 1)
+        low = int(place)
+        below = self._at(low)
+        return below + (self._at(min(low + 1, self.count - 1)) - below) * (place - low)
+
+    def _at(self, rank: int) -> float:
+        """The middle of the bin of the gap that so many are before, in order."""
+        if rank == self.count - 1:
+            return self.longest
+        seen = 0
         for number in sorted(self.bins):
             seen += self.bins[number]
             if seen > rank:

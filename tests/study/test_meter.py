@@ -106,7 +106,7 @@ def test_latencies_are_those_of_the_plain_way_under_preemptions(seed: int) -> No
         gaps += own
         assert ttft == pytest.approx(times[0] - start)
         assert e2e == pytest.approx(meter.ends[ended.arrival.request_id] - start)
-        assert longest == pytest.approx(max(own, default=0.0))
+        assert longest == pytest.approx(max(own, default=float("nan")), nan_ok=True)
         if len(times) > 1:
             assert tpot == pytest.approx((times[-1] - times[0]) / (len(times) - 1))
         else:
@@ -148,6 +148,18 @@ def test_a_promise_is_kept_or_broken_by_first_token_and_by_mean_gap() -> None:
         assert outcome_of(meter, scheduler).attainment == kept
 
 
+def test_an_output_that_a_limit_cuts_short_counts_with_the_tokens_it_has() -> None:
+    slo = Slo(tpot_s=0.011)
+    meter, scheduler = run(one(prompt_len=10, output_len=50, slo=slo), max_model_len=15)
+    outcome = outcome_of(meter, scheduler)
+    assert outcome.reasons == {"length": 1}
+    assert outcome.tpot_s.mean == pytest.approx(0.01)
+    assert outcome.normalised_s.mean == pytest.approx(0.01)
+    meter, scheduler = run(one(prompt_len=10, output_len=50, slo=slo), max_model_len=11)
+    assert outcome_of(meter, scheduler).tpot_s.count == 0
+    assert outcome_of(meter, scheduler).attainment == 1.0
+
+
 def test_children_come_after_their_parents_with_what_was_said() -> None:
     arrivals = [
         Arrival(request_id="first", time=0.0, prompt_len=16, output_len=9),
@@ -166,6 +178,15 @@ def test_percentiles_are_right_to_half_a_per_cent() -> None:
     values.sort()
     for share in (0.01, 0.5, 0.9, 0.99):
         assert gaps.percentile(share) == pytest.approx(values[int(share * 4999)], rel=0.0075)
+
+
+def test_a_percentile_of_few_gaps_lies_between_two_of_them() -> None:
+    gaps = Gaps()
+    gaps.add(0.01, 4)
+    gaps.add(0.03)
+    assert gaps.percentile(0.5) == pytest.approx(0.01, rel=0.0075)
+    assert gaps.percentile(0.99) == pytest.approx(0.01 + 0.02 * 0.96, rel=0.0075)
+    assert gaps.percentile(1.0) == 0.03
 
 
 def test_curves_stay_bounded_and_averages_do_not_change() -> None:
