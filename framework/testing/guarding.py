@@ -32,7 +32,7 @@ class GuardedRequest(Request):
         watch = getattr(self, "watch", None)
         inside = watch and watch.inside
         if inside and not (name == "num_slots" and KIND_OF.get(inside[1]) is OwnBlocks):
-            raise cast(Watch, watch).misused(
+            raise cast("Watch", watch).misused(
                 f"the hook wrote to {name!r} of request {self.request_id!r}; allowed: "
                 "`request.stash` and the plugin's own books"
             )

@@ -103,7 +103,7 @@ class Watch:
     def _compare(self, plugin: str, hook: str, before: list[Any], args: Any) -> None:
         for state, each in zip(before, args, strict=True):
             if state != _state(each):
-                what = repr(each) if isinstance(each, Request) else "the plan"
+                what = "the plan" if isinstance(each, SchedulerOutput) else "a request"
                 self.misuses.append(Misuse(plugin, hook, f"the hook changed the tokens of {what}"))
                 raise MisuseError(f"the hook changed the tokens of {what}")
 
@@ -220,4 +220,6 @@ def _state(value: object) -> Sequence[Any]:
     if isinstance(value, SchedulerOutput):
         planned = dict(value.num_scheduled_tokens)
         return planned, *(getattr(value, name) for name in PLAN_FIELDS[1:])
+    if isinstance(value, list | tuple):
+        return [_state(each) for each in value]
     return ()

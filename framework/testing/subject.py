@@ -90,7 +90,8 @@ class Subject:
             for name in reversed(self.names):
                 if hook in self.hooks[name]:
                     return CheckError(sentence, hook, name)
-        return CheckError(sentence, "unknown", ", ".join(self.names))
+        last = self.names[-1]
+        return CheckError(sentence, next(reversed(self.hooks[last]), "unknown"), last)
 
     def play(self, scenario: Scenario, *, checks: bool = True) -> Played:
         """Play it, and turn what goes wrong into a CheckError."""
