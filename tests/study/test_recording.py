@@ -49,7 +49,7 @@ def test_a_step_says_who_was_refused_who_lost_its_place_and_what_was_left(tmp_pa
 
 
 def test_a_request_that_makes_room_for_a_waiting_one_is_displaced(tmp_path: Path) -> None:
-    _, *steps, _ = record(tmp_path / "run.hw", "srpt", "oracle")
+    _, *steps, _ = record(tmp_path / "run.hw", "srpt(mode='recompute')", "oracle")
     assert any(displaced for step in steps for *_, displaced in step.get("victims", ()))
 
 
