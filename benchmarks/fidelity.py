@@ -96,7 +96,10 @@ def simulate(
 
 
 def serve(policy: str, workload: Workload, model: LoadedModel) -> tuple[dict[str, Any], list[Row]]:
-    """Its latencies in real time, and every step of the run."""
+    """Its latencies in real time, and every step of the run.
+
+    The runner is the one that was calibrated: memory that is touched first costs time of its own.
+    """
     prompts = [
         Prompt(
             prompt_token_ids=prompt_tokens(arrival, number),
@@ -108,8 +111,7 @@ def serve(policy: str, workload: Workload, model: LoadedModel) -> tuple[dict[str
         )
         for number, arrival in enumerate(workload.arrivals)
     ]
-    fresh = model.under(model.config)
-    with MeasuredFront(fresh, full_stack(parse_stack(policy), workload)) as front:
+    with MeasuredFront(model, full_stack(parse_stack(policy), workload)) as front:
         plugins: list[Any] = [plugin for _, plugin in front.core.scheduler.plugins]
         for oracle in filter(is_oracle, plugins):
             for arrival in workload.arrivals:

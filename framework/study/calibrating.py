@@ -98,7 +98,7 @@ class MeasuredFront(Front):
 
 @frozen
 class Phase:
-    """Some requests that come at once, and the most tokens of one of them in a step."""
+    """Some requests, and the most tokens of one of them in a step."""
 
     num_requests: int
     prompt_len: int
@@ -170,18 +170,27 @@ def measure_runner(
 
 
 def _play(model: LoadedModel, phase: Phase, random: Random) -> list[Row]:
-    """One phase; prompts are up to a quarter shorter than planned, so that sizes vary."""
+    """One phase: half of its requests come when the others decode, so that steps are mixed too."""
     chunked = f"chunked_prefill(cap={phase.chunk},lone_exempt=False)"
     stack = ["kv_blocks(enable_prefix_caching=False)", chunked, "fcfs"]
+    prompts = [_prompt(phase, number, random) for number in range(phase.num_requests)]
+    num_early = (phase.num_requests + 1) // 2
     with MeasuredFront(model, stack) as front:
-        lives = []
-        for number in range(phase.num_requests):
-            length = max(1, int(phase.prompt_len * random.uniform(0.75, 1.0)))
-            count = NUM_OUTPUTS + number % NUM_OUTPUTS
-            params = SamplingParams(max_tokens=count, temperature=0.0, ignore_eos=True)
-            tokens = [FIRST_TOKEN + random.randrange(NUM_TOKEN_IDS)] * length
-            lives.append(front.submit(Prompt(prompt_token_ids=tokens, sampling_params=params)))
+        lives = [front.submit(prompt) for prompt in prompts[:num_early]]
+        while any(live.timeline.first_token is None for live in lives):
+            front.step()
+        lives += [front.submit(prompt) for prompt in prompts[num_early:]]
         front.run(lives)
         rows = front.rows
         front.drain()
     return rows
+
+
+def _prompt(phase: Phase, number: int, random: Random) -> Prompt:
+    """Up to a quarter shorter than planned, so that sizes vary."""
+    length = max(1, int(phase.prompt_len * random.uniform(0.75, 1.0)))
+    count = NUM_OUTPUTS + number % NUM_OUTPUTS
+    return Prompt(
+        prompt_token_ids=[FIRST_TOKEN + random.randrange(NUM_TOKEN_IDS)] * length,
+        sampling_params=SamplingParams(max_tokens=count, temperature=0.0, ignore_eos=True),
+    )
