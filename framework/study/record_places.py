@@ -44,7 +44,7 @@ def record_jobs(jobs: Sequence[Job], where: Path) -> list[Job]:
 
 def _name(job: Job, jobs: Sequence[Job]) -> str:
     """Its policy, and what else tells it from the others."""
-    parts = [re.sub(r"[^\w.+=-]+", "_", job.policy).strip("_")]
+    parts = [re.sub(r"[^\w.+=-]+", "_", job.policy).lstrip("._").rstrip("_")]
     for what in ("seed", "load"):
         if len({each.label.get(what) for each in jobs}) > 1:
             parts.append(f"{what}{job.label[what]:g}")

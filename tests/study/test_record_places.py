@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from attrs import evolve
 
 from framework import ConfigError
 from framework.study.record_places import record_jobs
@@ -37,6 +38,12 @@ def test_files_are_named_by_what_tells_the_runs_apart(tmp_path: Path) -> None:
         "priority_displace=True-load0.5.hw",
         "priority_displace=True-load1.1.hw",
     )
+
+
+def test_a_policy_from_a_file_makes_no_hidden_file(tmp_path: Path) -> None:
+    (job,) = jobs("fcfs")
+    elsewhere = [evolve(job, policy=policy) for policy in ("./mine.py:FCFS", "../a b.py:FCFS")]
+    assert names(elsewhere, tmp_path) == ["mine.py_FCFS.hw", "a_b.py_FCFS.hw"]
 
 
 def test_a_single_run_may_name_its_file(tmp_path: Path) -> None:
