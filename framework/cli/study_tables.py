@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from framework.cli.report import show_table
+from framework.study.compare import is_run_of, num_unserved
+from framework.study.outcome import SERVED
 from framework.study.stats import METRICS
 
 if TYPE_CHECKING:
@@ -60,6 +63,27 @@ def show_study(result: Mapping[str, Any]) -> None:
     for run in result["runs"]:
         if "error" in run:
             click.echo(f"{run['policy']} failed with seed {run['seed']}: {run['error']}")
+    for entry in result["summary"]:
+        runs = [run for run in result["runs"] if is_run_of(run, entry)]
+        if any(map(num_unserved, runs)):
+            click.echo(_unserved(entry, runs))
+
+
+def _unserved(entry: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
+    """What became of requests that no latency counts, and why one was refused."""
+    lost: Counter[str] = Counter()
+    for run in runs:
+        reasons = run["outcome"]["reasons"]
+        lost.update({name: count for name, count in reasons.items() if name not in SERVED})
+        lost["not arrived"] += run["num_requests"] - sum(reasons.values())
+    at = "" if entry["load"] is None else f" at a load of {entry['load']:g}"
+    total = sum(run["num_requests"] for run in runs)
+    told = ", ".join(f"{count} {name}" for name, count in sorted(lost.items()) if count)
+    why = next((each for run in runs for each in run["errors"].values()), None)
+    return (
+        f"{entry['policy']} left {lost.total()} of {total} requests unserved{at} ({told}); "
+        "latencies are of the others" + (f": {why}" if why else "")
+    )
 
 
 def show_sensitivity(sensitivity: Mapping[str, Any]) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
-from framework.errors import HeadwayError
+from framework.errors import ConfigError, HeadwayError, bad_field
+from framework.study.outcome import SERVED
 from framework.study.pool import run_jobs
 from framework.study.source import rate_to_vary
 from framework.study.stats import METRICS
@@ -30,6 +31,11 @@ RANGE = 1000.0
 """How far below and above its own rate a workload is tried."""
 
 
+def _above_zero(_: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
+    if value is not None and not value > 0:
+        raise bad_field(attribute.name, value, "seconds above 0, or None")
+
+
 @frozen(kw_only=True)
 class Promise:
     """What must hold at a rate. Seconds and a share; None = anything may be.
@@ -39,14 +45,14 @@ class Promise:
         ttft_p99: to the first token. attainment: of requests that keep their own SLO.
     """
 
-    itl_p99: float | None = 0.2
-    queueing_p50: float | None = 2.0
-    ttft_p99: float | None = None
+    itl_p99: float | None = field(default=0.2, validator=_above_zero)
+    queueing_p50: float | None = field(default=2.0, validator=_above_zero)
+    ttft_p99: float | None = field(default=None, validator=_above_zero)
     attainment: float | None = None
 
     def holds(self, outcome: Mapping[str, Any]) -> bool:
         """Whether an outcome keeps it, and everybody was served."""
-        if not set(outcome["reasons"]) <= {"stop", "length"}:
+        if not set(outcome["reasons"]) <= set(SERVED):
             return False
         values = {metric.name: metric.of(outcome) for metric in METRICS}
         for name, limit in attrs.asdict(self, recurse=False).items():
@@ -69,13 +75,17 @@ def saturated_rate(job: Job, progress: Callable[[int], object] | None = None) ->
     if done.error is not None:
         raise HeadwayError(f"the capacity cannot be measured: {done.error}")
     record = done.record
+    num_served = record["outcome"]["e2e_s"]["count"]
+    if not num_served:
+        why = next(iter(record["errors"].values()), str(record["outcome"]["reasons"]))
+        raise HeadwayError(f"the capacity cannot be measured: nobody was served: {why}")
     start, end = (
         next(time for time, share in record["curves"]["cdf"]["end_s"] if share >= bound)
         for bound in MIDDLE
     )
     if end <= start:
         raise HeadwayError("the capacity cannot be measured: too few requests, or all end at once")
-    rate = (MIDDLE[1] - MIDDLE[0]) * record["num_requests"] / (end - start)
+    rate = (MIDDLE[1] - MIDDLE[0]) * num_served / (end - start)
     return {"rate": rate, "policy": job.policy, "num_requests": NUM_SATURATED}
 
 
@@ -105,7 +115,10 @@ def find_capacity(
     Raises:
         ConfigError: the workload has no rate. HeadwayError: the policy failed.
     """
-    search = _Search(job, promise, rate_to_vary(job.source, job.source.workload(job.seed)))
+    workload = job.source.workload(job.seed)
+    if promise.attainment is not None and all(each.slo is None for each in workload.arrivals):
+        raise ConfigError("attainment: no request of the workload has an SLO to keep; give some")
+    search = _Search(job, promise, rate_to_vary(job.source, workload))
     low, high = 0.0, float("inf")
     rates = _spread(search.natural / 4, search.natural * 4, num_processes)
     while rates and search.natural / RANGE < rates[0] and rates[-1] < search.natural * RANGE:

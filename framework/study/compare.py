@@ -9,6 +9,7 @@ from attrs import evolve
 
 from framework.stack import parse_stack
 from framework.study.capacity import saturated_rate
+from framework.study.outcome import SERVED
 from framework.study.pool import run_jobs
 from framework.study.record_places import record_jobs
 from framework.study.result import FORMAT, describe_policy, headway_version, host_times
@@ -171,6 +172,19 @@ def _alike(study: Study, runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
+def num_unserved(run: Mapping[str, Any]) -> int:
+    """Requests of a run that did not get their output; no latency counts them."""
+    reasons = run["outcome"]["reasons"]
+    served = sum(reasons.get(reason, 0) for reason in SERVED)
+    return int(run["num_requests"] - served)
+
+
+def is_run_of(run: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
+    """Whether a run is one of those that an entry of the summary is of."""
+    of = (run["policy"], run["load"]) == (entry["policy"], entry["load"])
+    return of and "outcome" in run
+
+
 def sum_up(result: Mapping[str, Any]) -> str:
     """The headline: who is best in what, at the last load."""
     last = result["loads"][-1]
@@ -185,6 +199,11 @@ def sum_up(result: Mapping[str, Any]) -> str:
         parts[0] = f"at a load of {last:g}, {parts[0]}"
     failed = [run["policy"] for run in result["runs"] if "error" in run]
     parts += [f"{policy} failed" for policy in dict.fromkeys(failed)]
+    for each in entries:
+        runs = [run for run in result["runs"] if is_run_of(run, each)]
+        if count := sum(num_unserved(run) for run in runs):
+            total = sum(run["num_requests"] for run in runs)
+            parts.append(f"{each['policy']} left {count} of {total} requests unserved")
     for group in result["alike"]:
         parts.append(f"{', '.join(group[:-1])} and {group[-1]} came out the same")
     sensitivity = result["sensitivity"]

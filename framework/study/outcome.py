@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from framework.scheduler import Scheduler
     from framework.study.meter import Meter
 
+SERVED = ("stop", "length")
+"""How a request ends that got its output."""
+
 
 @frozen(kw_only=True)
 class Outcome:
@@ -76,7 +79,7 @@ def outcome_of(meter: Meter, scheduler: Scheduler) -> Outcome:
     """Sum up a run that is over."""
     columns, counters = meter.columns, scheduler.counters
     reasons = Counter(ended.reason for ended in meter.ended)
-    num_served = reasons["stop"] + reasons["length"]
+    num_served = sum(reasons[reason] for reason in SERVED)
     num_kept = sum(ended.meets_slo for ended in meter.ended)
     num_asked = len(meter.ended) + meter.num_unseen
     lost = counters.num_lost_tokens - counters.num_prefix_hit_again

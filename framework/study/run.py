@@ -52,7 +52,7 @@ def default_config(latency: LinearLatency, **limits: Any) -> SchedulerConfig:
     """Limits of a server of that model and GPU; its whole KV memory, unless given."""
     fields: dict[str, Any] = {"max_num_batched_tokens": 2048, "max_num_seqs": 256, **limits}
     size = fields.get("block_size", 16)
-    if latency.num_kv_tokens is not None:
+    if latency.num_kv_tokens is not None and type(size) is int and size > 0:
         fields.setdefault("num_blocks", latency.num_kv_tokens // size + 1)
     return SchedulerConfig.from_mapping(fields)
 

@@ -27,8 +27,14 @@ def _at_least_one(_: object, attribute: attrs.Attribute[Any], value: Any) -> Non
 
 
 def _loads(_: object, attribute: attrs.Attribute[Any], value: Sequence[float]) -> None:
-    if any(not 0 < load < 100 for load in value):
-        raise bad_field(attribute.name, list(value), "shares of the capacity above 0, such as 0.85")
+    if any(not 0 < load < 100 for load in value) or len(set(value)) != len(value):
+        allowed = "shares of the capacity above 0, such as 0.85, each once"
+        raise bad_field(attribute.name, list(value), allowed)
+
+
+def _above_zero_or_none(_: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
+    if value is not None and not 0 < value < float("inf"):
+        raise bad_field(attribute.name, value, "a number above 0")
 
 
 @frozen(kw_only=True)
@@ -52,16 +58,18 @@ class Study:
     source: Source
     seeds: Sequence[int] = field(default=(0,), validator=_at_least_one)
     loads: Sequence[float] = field(default=(), validator=_loads)
-    capacity: float | None = None
+    capacity: float | None = field(default=None, validator=_above_zero_or_none)
     limits: Mapping[str, Any] = field(factory=dict)
     latency: LinearLatency = field(factory=lambda: load_latency(DEFAULT_LATENCY))
-    horizon: float | None = None
+    horizon: float | None = field(default=None, validator=_above_zero_or_none)
     runner: Mapping[str, Any] = field(factory=dict)
     is_sensitive: bool = False
 
     def __attrs_post_init__(self) -> None:
         if len(set(self.policies)) != len(self.policies):
             raise bad_field("policies", list(self.policies), "each once")
+        if self.capacity is not None and not self.loads:
+            raise bad_field("capacity", self.capacity, "with loads that are shares of it")
         for policy in self.policies:
             build_manager(complete_stack(parse_stack(policy)))
             if self.config(policy, self.seeds[0]).async_scheduling:

@@ -90,6 +90,15 @@ def test_a_policy_that_fails_ends_in_status_1(
     assert f"{broken} failed" in result.stdout and "no more" in result.stdout
 
 
+def test_requests_that_nobody_served_are_told_with_the_reason(
+    headway: Callable[..., Result],
+) -> None:
+    result = headway("compare", "fcfs", "--workload", SPEC, "--max-model-len", 2, "--jobs", 1)
+    lines = [line for line in result.stdout.splitlines() if "unserved" in line]
+    assert "refused); latencies are of the others: request 'r0': prompt has" in lines[0]
+    assert "unserved" in lines[-1] and lines[-1] == result.stdout.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from framework.errors import ConfigError
+from framework.errors import ConfigError, HeadwayError
 from framework.study.capacity import Promise, find_capacity, saturated_rate
 from framework.study.job import Job
 from framework.study.source import Source
 from framework.study.study import Study
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIXED = "poisson:n=400,prompt=300,output=20"
+HALF = """
+from framework import hookimpl
+
+
+class Half:
+    @hookimpl
+    def pick_rejected(self, waiting):
+        return [request for request in waiting if int(request.request_id.partition(".")[0][1:]) % 2]
+"""
 SPEC = "poisson:rate=8,n=150,prompt=lognormal(600,0.7),output=lognormal(60,0.8)"
 
 
@@ -87,6 +100,28 @@ def test_the_saturated_rate_is_the_same_for_few_and_for_many_requests() -> None:
 def test_a_smaller_server_has_a_smaller_saturated_rate() -> None:
     small, large = (saturated_rate(job(max_num_seqs=seats))["rate"] for seats in (4, 64))
     assert small < 0.6 * large
+
+
+def test_the_saturated_rate_counts_who_is_served(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(HALF)
+    rate = saturated_rate(job(f"{tmp_path}/mine.py:Half", FIXED))["rate"]
+    assert rate == pytest.approx(saturated_rate(job(text=FIXED))["rate"], rel=0.1)
+
+
+def test_a_server_that_takes_nobody_has_no_capacity_and_says_why() -> None:
+    with pytest.raises(HeadwayError, match="nobody was served: request 'r0"):
+        saturated_rate(job(max_model_len=2))
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_a_promise_is_of_seconds_above_0(seconds: float) -> None:
+    with pytest.raises(ConfigError, match="itl_p99: got"):
+        Promise(itl_p99=seconds)
+
+
+def test_an_attainment_needs_slos() -> None:
+    with pytest.raises(ConfigError, match="no request of the workload has an SLO"):
+        find_capacity(job(), Promise(attainment=0.9))
 
 
 def test_requests_that_come_at_once_have_no_rate_to_vary() -> None:

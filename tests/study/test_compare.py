@@ -12,9 +12,10 @@ import attrs
 import pytest
 
 from framework.errors import ConfigError, PluginError
-from framework.study.compare import compare_policies
+from framework.study.compare import compare_policies, num_unserved
 from framework.study.source import Source
 from framework.study.study import Study
+from framework.study.synthetic import make_workload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,6 +128,13 @@ def test_a_policy_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> Non
     assert f"{broken} failed" in result["headline"]
 
 
+def test_a_policy_that_leaves_requests_unserved_is_told() -> None:
+    result = compare("fcfs", limits={"max_model_len": 300})
+    count = num_unserved(result["runs"][0])
+    assert count == sum(each.prompt_len >= 300 for each in make_workload(SPEC).arrivals) > 0
+    assert f"fcfs left {count} of" in result["headline"]
+
+
 def test_policies_that_make_no_difference_are_named() -> None:
     result = compare("fcfs", "priority", "sarathi")
     assert result["alike"] == [["fcfs", "priority"]]
@@ -178,6 +186,11 @@ def test_tenant_weights_count_in_the_service() -> None:
         ({"policies": ("fcfs", "fcfs")}, ConfigError, "each once"),
         ({"policies": ("fcsf",)}, PluginError, "Did you mean 'fcfs'"),
         ({"policies": ("fcfs",), "loads": (0.0,)}, ConfigError, "shares of the capacity"),
+        ({"policies": ("fcfs",), "loads": (0.5, 0.5)}, ConfigError, "each once"),
+        ({"policies": ("fcfs",), "loads": (0.5,), "capacity": 0.0}, ConfigError, "capacity: got 0"),
+        ({"policies": ("fcfs",), "capacity": 8.0}, ConfigError, "with loads that are shares of it"),
+        ({"policies": ("fcfs",), "horizon": float("nan")}, ConfigError, "horizon: got nan"),
+        ({"policies": ("fcfs",), "limits": {"block_size": 0}}, ConfigError, "block_size: got 0"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_runs(
