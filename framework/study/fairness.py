@@ -89,6 +89,12 @@ class Service:
         """Everybody who gives tokens gave one."""
         self._num_given += 1
 
+    def more_outputs(self, tenant: str | None, num_tokens: int) -> None:
+        """One of them gave so many more: drafts that were accepted."""
+        if tenant is not None:
+            found = self.of(tenant)
+            found.service += OUTPUT_COST * num_tokens / found.weight
+
     def advance(self) -> None:
         """A step is over."""
         self._num_steps += 1

@@ -139,6 +139,9 @@ class Meter:
             self.gaps.add(self._gaps[-1], num_going_on)
         if result.req_ids:
             self.service.outputs()
+        if output.scheduled_spec_decode_tokens:
+            for name, tokens in zip(result.req_ids, result.new_token_ids, strict=True):
+                self.service.more_outputs(self.lives[name].arrival.tenant, len(tokens) - 1)
         self.service.advance()
         self.series.note(scheduler, output, now)
         for request_id, reason in result.finish_reasons.items():

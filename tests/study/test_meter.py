@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from attrs import define, field
 
-from framework import LinearLatency, Scheduler, SchedulerConfig, Slo, VirtualClock
+from framework import (
+    ConfigError,
+    LinearLatency,
+    PluginError,
+    Scheduler,
+    SchedulerConfig,
+    Slo,
+    VirtualClock,
+)
 from framework.study.drive import Drive
 from framework.study.meter import Meter
 from framework.study.outcome import outcome_of
@@ -170,6 +178,32 @@ def test_children_come_after_their_parents_with_what_was_said() -> None:
     assert scheduler.counters.num_prefix_hit == 24  # 16 + 8 outputs whose KV is there
 
 
+def test_a_child_stands_after_its_parent() -> None:
+    both = [
+        Arrival(request_id=name, time=0.0, prompt_len=4, output_len=2, parent=parent)
+        for name, parent in (("a", "b"), ("b", "a"))
+    ]
+    with pytest.raises(ConfigError, match="parent: got 'b', allowed: the id of an arrival before"):
+        Workload(name="circle", arrivals=both)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), "3"])
+def test_a_request_arrives_at_a_moment(seconds: Any) -> None:
+    with pytest.raises(ConfigError, match="time: got"):
+        Arrival(request_id="a", time=seconds, prompt_len=4, output_len=2)
+
+
+@pytest.mark.parametrize("horizon", [0.0, -1.0, float("nan"), "3"])
+def test_a_horizon_is_above_0(horizon: Any) -> None:
+    with pytest.raises(ConfigError, match="horizon: got"):
+        simulate_policy(one(prompt_len=4, output_len=2), ["fcfs"], horizon=horizon)
+
+
+def test_plugins_are_a_list() -> None:
+    with pytest.raises(PluginError, match=r"got 'fcfs', allowed: a list, such as \['fcfs'\]"):
+        simulate_policy(one(prompt_len=4, output_len=2), "fcfs")
+
+
 def test_percentiles_are_right_to_half_a_per_cent() -> None:
     draw, gaps = Random(3), Gaps()
     values = [draw.lognormvariate(-4, 1) for _ in range(5000)]
@@ -201,3 +235,17 @@ def test_curves_stay_bounded_and_averages_do_not_change() -> None:
 def test_the_same_run_gives_the_same_figures() -> None:
     first, second = (simulate_policy(crowd(), ["vtc"]).outcome.as_dict() for _ in range(2))
     assert first == second
+
+
+def test_accepted_drafts_are_service_too() -> None:
+    workload = Workload(
+        name="drafts",
+        arrivals=[
+            Arrival(request_id=f"r{number}", time=0.0, prompt_len=20, output_len=30, tenant="t")
+            for number in range(3)
+        ],
+    )
+    config = SchedulerConfig(block_size=4, num_blocks=200, max_model_len=256, num_spec_tokens=3)
+    drafting = simulate_policy(workload, ["spec_decode"], config=config, latency=TEN_MS)
+    assert drafting.scheduler.counters.num_drafts_accepted > 0
+    assert drafting.outcome.service == {"t": 3 * (20 + 2 * 30)}
