@@ -9,25 +9,16 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-import attrs
 from attrs import frozen
 
-from framework.clock import VirtualClock
-from framework.errors import HeadwayError, PluginError
-from framework.request import Request
-from framework.sampling import SamplingParams
-from framework.stack import complete_stack, load_plugin
-from framework.study.workload import prompt_tokens
 from framework.testing import scenarios
-from framework.testing.invariants import InvariantError
-from framework.testing.playing import Played, play, with_drafts
-from framework.testing.proxies import MisuseError, fresh
+from framework.testing.playing import Played, play
 from framework.testing.scenarios import Scenario
-from framework.testing.simulation import run_alone, simulate
-from framework.testing.subject import ADMITTING, PLANNING, Subject
+from framework.testing.simulation import run_alone
+from framework.testing.subject import ADMITTING, PLANNING, Subject, requests_of
 
 if TYPE_CHECKING:
-    from framework.testing.simulation import Trace
+    pass
 
 SERVED: Final = ("stop", "length")
 PATIENCE_S: Final = 12.0
@@ -62,9 +53,9 @@ def every_request_ends(scenario: Scenario, subject: Subject) -> None:
 
 def outputs_stay_the_same(scenario: Scenario, subject: Subject) -> None:
     """Tokens are those of requests that run one at a time, with one step in flight or two."""
-    alone = run_alone(_requests(scenario), scenario.config)
+    alone = run_alone(requests_of(scenario), scenario.config)
     for is_async in (False, True):
-        trace = _driven(scenario, subject, is_async)
+        trace = subject.drive(scenario, is_async=is_async)
         for name, tokens in trace.tokens.items():
             if trace.requests[name].status.value in ("stopped", SERVED[1]) and (
                 tokens != alone[name]
@@ -223,37 +214,3 @@ def _same(subject: Subject, one: Played, other: Played, what: str) -> None:
             raise subject.blame(f"{what} differs: {first} and {second}", ADMITTING)
     if len(one.log) != len(other.log):
         raise subject.blame(f"{what} differs in length", ADMITTING)
-
-
-def _requests(scenario: Scenario) -> list[Request]:
-    return [
-        Request(
-            arrival.request_id,
-            prompt_tokens(arrival, number),
-            SamplingParams(max_tokens=arrival.output_len),
-            arrival_time=arrival.time,
-            priority=arrival.priority,
-            tenant=arrival.tenant,
-            slo=arrival.slo,
-        )
-        for number, arrival in enumerate(scenario.arrivals)
-    ]
-
-
-def _driven(scenario: Scenario, subject: Subject, is_async: bool) -> Trace:
-    stack = [load_plugin(spec) for spec in complete_stack([fresh(each) for each in subject.specs])]
-    config = with_drafts(scenario.config, stack)
-    arrive_at = {each.request_id: int(each.time * 16) for each in scenario.arrivals}
-    try:
-        return simulate(
-            stack,
-            _requests(scenario),
-            attrs.evolve(config, async_scheduling=is_async),
-            arrive_at=arrive_at,
-            clock=VirtualClock(),
-            latency=scenario.latency,
-        )
-    except PluginError:
-        raise
-    except (HeadwayError, InvariantError, MisuseError) as error:
-        raise subject.translated(error, None) from error

@@ -182,7 +182,9 @@ def flood(handicap: str) -> Scenario:
 
 def busy_server() -> Scenario:
     """Sixty-four slots and a queue, for taking times."""
-    return of_lengths([(64, 16 + number % 17) for number in range(160)], gap=0.001, max_num_seqs=64)
+    lengths = [(64, 16 + number % 17) for number in range(160)]
+    scenario = of_lengths(lengths, gap=0.001, max_num_seqs=64)
+    return attrs.evolve(scenario, maker="busy_server()")
 
 
 def scaled(scenario: Scenario, factor: float) -> Scenario:

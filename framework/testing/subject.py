@@ -8,20 +8,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import attrs
 from attrs import define, field
 
+from framework.clock import VirtualClock
 from framework.errors import HeadwayError, PluginError, PolicyError
-from framework.stack import implemented_hooks, load_plugin, plugin_name
+from framework.request import Request
+from framework.sampling import SamplingParams
+from framework.stack import complete_stack, implemented_hooks, load_plugin, plugin_name
 from framework.study.run import is_oracle
+from framework.study.workload import prompt_tokens
 from framework.testing.invariants import InvariantError
-from framework.testing.playing import Played, UnendingError, play
+from framework.testing.playing import Played, UnendingError, play, with_drafts
 from framework.testing.proxies import fresh
+from framework.testing.simulation import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from framework.loading import Spec
     from framework.testing.scenarios import Scenario
+    from framework.testing.simulation import Trace
 
 EXEMPTIONS: Final = ("may_starve", "may_idle", "may_use_time", "may_take_turns")
 ADMITTING: Final = (
@@ -100,11 +107,31 @@ class Subject:
         except PluginError:
             raise
         except Exception as error:
-            raise self.translated(error, getattr(error, "played", None)) from error
+            raise self._translated(error, getattr(error, "played", None)) from error
         _refuse_misuse(played)
         return played
 
-    def translated(self, error: Exception, played: Played | None) -> Exception:
+    def drive(self, scenario: Scenario, *, is_async: bool) -> Trace:
+        """Run it step by step on a runner that checks the cache, one step in flight or two."""
+        specs = complete_stack([fresh(each) for each in self.specs])
+        stack = [load_plugin(spec) for spec in specs]
+        config = attrs.evolve(with_drafts(scenario.config, stack), async_scheduling=is_async)
+        arrive_at = {each.request_id: int(each.time * 16) for each in scenario.arrivals}
+        try:
+            return simulate(
+                stack,
+                requests_of(scenario),
+                config,
+                arrive_at=arrive_at,
+                clock=VirtualClock(),
+                latency=scenario.latency,
+            )
+        except PluginError:
+            raise
+        except (HeadwayError, InvariantError) as error:
+            raise self._translated(error, None) from error
+
+    def _translated(self, error: Exception, played: Played | None) -> Exception:
         if played is not None and played.watch.misuses:
             misuse = played.watch.misuses[0]
             return CheckError(misuse.sentence, misuse.hook, misuse.plugin)
@@ -122,3 +149,19 @@ def _refuse_misuse(played: Played) -> None:
     """A hook may have swallowed the error that told it."""
     for misuse in played.watch.misuses:
         raise CheckError(misuse.sentence, misuse.hook, misuse.plugin)
+
+
+def requests_of(scenario: Scenario) -> list[Request]:
+    """The requests, their lengths as limits: for runs in which nobody is to be kept from them."""
+    return [
+        Request(
+            arrival.request_id,
+            prompt_tokens(arrival, number),
+            SamplingParams(max_tokens=arrival.output_len),
+            arrival_time=arrival.time,
+            priority=arrival.priority,
+            tenant=arrival.tenant,
+            slo=arrival.slo,
+        )
+        for number, arrival in enumerate(scenario.arrivals)
+    ]
