@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import field, frozen
 
-from framework.errors import ConfigError, did_you_mean
+from framework.errors import ConfigError, bad_field, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +42,11 @@ def _at_least_zero(_: object, attribute: attrs.Attribute[float], value: object) 
         raise ConfigError(
             f"{attribute.name}: got {value!r}, allowed: milliseconds, a number of at least 0"
         )
+
+
+def _count_or_none(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and (type(value) is not int or value < 1):
+        raise bad_field(attribute.name, value, "an int of at least 1, or None")
 
 
 @frozen(kw_only=True)
@@ -72,8 +77,8 @@ class LinearLatency:
     context_ms: float = field(default=0.0, validator=_at_least_zero)
     decode_ms: float = field(default=0.0, validator=_at_least_zero)
     request_ms: float = field(default=0.0, validator=_at_least_zero)
-    kv_bytes_per_token: int | None = None
-    num_kv_tokens: int | None = None
+    kv_bytes_per_token: int | None = field(default=None, validator=_count_or_none)
+    num_kv_tokens: int | None = field(default=None, validator=_count_or_none)
     source: str = ""
 
     def predict(self, batch: Batch) -> float:

@@ -145,3 +145,9 @@ def test_model_at_gpu_names_a_directory_or_its_file(tmp_path: Path) -> None:
     assert load_latency(f"{directory / 'config.json'}@l40s") == found
     with pytest.raises(ConfigError, match=r"latency: no such file: .*elsewhere"):
         load_latency(f"{tmp_path / 'elsewhere'}@l40s")
+
+
+@pytest.mark.parametrize("tokens", [0, -5, "x", 1e5])
+def test_room_for_kv_is_a_number_of_tokens(tokens: Any) -> None:
+    with pytest.raises(ConfigError, match=r"num_kv_tokens: got .*, allowed: an int of at least 1"):
+        LinearLatency(num_kv_tokens=tokens)
