@@ -104,6 +104,8 @@ def complete_stack(specs: Sequence[Spec]) -> list[Spec]:
     That is kv_blocks if none implements `allocate`, chunked_prefill if none implements
     `split_prefill`, fcfs if none implements `order_waiting`.
     """
+    if isinstance(specs, str):
+        raise PluginError(f"plugins: got {specs!r}, allowed: a list, such as [{specs!r}]")
     plugins = [load_plugin(spec) for spec in specs]
     checks.check_names(plugins)
     names = {plugin_name(plugin) for plugin in plugins}

@@ -23,7 +23,9 @@ Shares: TypeAlias = "Sequence[tuple[Any, float]]"
 
 
 def _tenants(given: Any) -> Shares:
-    if type(given) is int or (isinstance(given, str) and given.isdigit()):
+    if type(given) is int or (isinstance(given, str) and given.isdecimal()):
+        if int(given) < 1:
+            raise bad_field("tenants", given, "a number of at least 1, or shares such as a*3|b")
         given = {f"t{number}": 1.0 for number in range(int(given))}
     if isinstance(given, Mapping):
         return [(str(name), float(share)) for name, share in given.items()]

@@ -233,4 +233,7 @@ def _column(name: str, path: str, column: str) -> list[float]:
         rows = csv.DictReader(file)
         if column not in (rows.fieldnames or ()):
             raise bad_field(name, column, f"a column of {path}: {', '.join(rows.fieldnames or ())}")
-        return [_number(f"{name}, {path}:{rows.line_num}", row[column]) for row in rows]
+        found = [_number(f"{name}, {path}:{rows.line_num}", row[column]) for row in rows]
+    if not found:
+        raise bad_field(name, path, "a file with at least one row")
+    return found

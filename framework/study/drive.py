@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from attrs import define, evolve, field
+from attrs import Attribute, define, evolve, field
 
-from framework.errors import HeadwayError, RequestError
+from framework.errors import HeadwayError, RequestError, bad_field
 from framework.request import Request
 from framework.sampling import SamplingParams
 from framework.study.workload import prompt_tokens
@@ -50,6 +50,11 @@ class Told(Protocol):
         """Be told how many tokens a request will give, before it arrives."""
 
 
+def _above_zero(_: object, attribute: Attribute[Any], value: object) -> None:
+    if value is not None and (not isinstance(value, int | float) or not value > 0):
+        raise bad_field(attribute.name, value, "seconds above 0, or None")
+
+
 @define(eq=False)
 class Drive:
     """A run in the making.
@@ -69,7 +74,7 @@ class Drive:
     scheduler: Scheduler
     runner: TimedRunner
     meter: Meter
-    horizon: float | None = None
+    horizon: float | None = field(default=None, validator=_above_zero)
     on_end: Callable[[int], object] | None = None
     oracles: Sequence[Told] = ()
     scheduler_s: float = field(default=0.0, init=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -28,7 +29,7 @@ def open_text(path: str | Path) -> Iterator[IO[str]]:
     try:
         with opened(place, "rt", encoding="utf-8-sig", newline="") as file:
             yield file
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ConfigError(f"workload: {str(path)!r} cannot be read: {error}") from error
 
 

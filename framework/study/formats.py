@@ -211,7 +211,7 @@ def _row(path: str | Path, line: int, record: Mapping[str, Any], form: Format) -
             hash_ids=read_hash_ids(record) if form.block else (),
             chat=str(record["chat_id"]) if form.name == "bailian" else None,
             parent=None if parent == "-1" else parent,
-            tenant=None if tenant is None else str(tenant),
+            tenant=None if tenant in (None, "") else str(tenant),
             priority=read_priority(record, columns["priority"]) if "priority" in columns else 0,
         )
     except KeyError as error:

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 KINDS = ("poisson", "gamma", "constant", "closed")
+KIND_OF = {
+    "rate": ("poisson", "gamma", "constant"),
+    "cv": ("gamma",),
+    "users": ("closed",),
+}
+"""Options that mean something to some kinds only."""
 CLASSES = ("tenants", "weights", "priority", "slo")
 
 
@@ -85,16 +91,24 @@ def read_spec(text: str, options: Mapping[str, Any]) -> tuple[Recipe, Classes]:
     """
     kind, _, rest = text.partition(":")
     fields: dict[str, Any] = {**DEFAULTS, "kind": kind.strip()}
+    given: dict[str, str] = {}
     for piece in _split(rest):
         name, equals, value = piece.partition("=")
         if not equals:
             raise bad_field("workload", piece, "name=value")
-        fields[name.strip()] = value.strip()
+        if name.strip() in given:
+            allowed = "each option once; parts are joined by ' + ', with the spaces"
+            raise bad_field("workload", text, allowed)
+        given[name.strip()] = value.strip()
+    fields |= given
     fields |= options
     for name in fields:
         if name not in (*DEFAULTS, *CLASSES):
             close = did_you_mean(name, (*DEFAULTS, *CLASSES))
             raise ConfigError(f"workload: it has no option {name!r}.{close}")
+    for name in given:
+        if name in KIND_OF and fields["kind"] not in KIND_OF[name]:
+            raise bad_field("workload", text, f"{name} with {' or '.join(KIND_OF[name])}")
     classes = Classes(**{name: fields.pop(name) for name in CLASSES if name in fields})
     return Recipe(
         **{name: CONVERTERS[name](name, value) for name, value in fields.items()}
@@ -111,7 +125,7 @@ def _kind(name: str, given: Any) -> str:
 def _whole_number(low: int) -> Callable[[str, Any], int]:
     def convert(name: str, given: Any) -> int:
         text = str(given)
-        if not text.isdigit() or int(text) < low:
+        if not text.isdecimal() or int(text) < low:
             raise bad_field(name, given, f"a whole number of at least {low}")
         return int(text)
 

@@ -42,6 +42,10 @@ class Source:
                 f"with {', '.join(KINDS)}"
             )
 
+        for name in ("format", "columns", "window"):
+            if is_spec(self.text) and getattr(self.reading, name):
+                raise ConfigError(f"{name}: it goes with a trace, not with {self.text!r}")
+
     @property
     def is_trace(self) -> bool:
         """Whether it was recorded; then a seed can only vary classes and gaps."""

@@ -18,6 +18,12 @@ FIRST_TOKEN = 10
 """Tokens below it have a meaning for the simulated runner."""
 
 
+def _moment(_: object, attribute: attrs.Attribute[float], value: object) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < float("inf"):  # type: ignore[operator]
+        raise bad_field(attribute.name, value, "seconds, a number of at least 0")
+
+
 def _at_least(low: int) -> Any:
     def check(_: object, attribute: attrs.Attribute[int], value: object) -> None:
         if type(value) is not int or value < low:
@@ -44,7 +50,7 @@ class Arrival:
     """
 
     request_id: str
-    time: float
+    time: float = field(validator=_moment)
     prompt_len: int = field(validator=_at_least(1))
     output_len: int = field(validator=_at_least(1))
     prefix: tuple[tuple[int, int], ...] = ()
@@ -76,9 +82,11 @@ class Workload:
         ids = {arrival.request_id for arrival in self.arrivals}
         if len(ids) != len(self.arrivals):
             raise bad_field("arrivals", f"{len(self.arrivals)} with {len(ids)} ids", "unique ids")
+        earlier: set[str] = set()
         for arrival in self.arrivals:
-            if arrival.parent is not None and arrival.parent not in ids:
-                raise bad_field("parent", arrival.parent, "the id of another arrival")
+            if arrival.parent is not None and arrival.parent not in earlier:
+                raise bad_field("parent", arrival.parent, "the id of an arrival before its own")
+            earlier.add(arrival.request_id)
 
     max_output_len: int = field(init=False)
     """A limit for every request alike, which tells nothing of any: a power of two."""

@@ -112,6 +112,7 @@ def test_requests_that_nobody_served_are_told_with_the_reason(
         (("--workload", SPEC, "--slo", "1/1", "--slo-ttft", "1"), "give --slo, or"),
         (("--workload", SPEC, "--tenants", "a*x"), "tenants: got 'a*x'"),
         (("--workload", SPEC, "--columns", "when=t"), "columns: got 'when=t'"),
+        (("--workload", SPEC, "--window", "0", "5"), "window: it goes with a trace"),
         (("--workload", SPEC, "--async-scheduling"), "async_scheduling: got True"),
         (("--workload", SPEC, "--load", "0"), "shares of the capacity"),
     ],

@@ -73,8 +73,8 @@ def test_the_seed_changes_everything_and_equal_seeds_nothing() -> None:
 @pytest.mark.parametrize("option", ["prompt=7", "rate=9", "tenants=5", "slo=1/-", "prefixes=0"])
 def test_an_option_does_not_shift_the_streams_of_others(option: str) -> None:
     base = "poisson:n=80,rate=3,tenants=a*2|b,priority=0|1,prefixes=4,"
-    plain, changed = make_workload(base), make_workload(base + option)
-    name = option.partition("=")[0]
+    name, _, value_of_it = option.partition("=")
+    plain, changed = make_workload(base), make_workload(base, **{name: value_of_it})
     columns = {
         "rate": lambda each: each.time,
         "output": lambda each: each.output_len,
@@ -200,12 +200,25 @@ def test_lengths_of_a_trace_are_drawn_in_pairs(tmp_path: Path) -> None:
         ("poisson:tenants=3,weights=1|2", "one for each of 3 tenants"),
         ("poisson:prompt=file(nowhere.csv,a)", "no file 'nowhere.csv'"),
         ("poisson:8", "name=value"),
+        ("poisson:n=4,n=5", "each option once"),
+        ("poisson:n=4+poisson:rate=3,n=5", "joined by ' + '"),
+        ("poisson:n=4,cv=3", "allowed: cv with gamma"),
+        ("closed:n=4,rate=3", "allowed: rate with poisson"),
+        ("constant:n=4,users=3", "allowed: users with closed"),
+        ("poisson:n=²", "n: got '²'"),
+        ("poisson:tenants=0", "tenants: got '0'"),
     ],
 )
 def test_what_is_wrong_is_named(spec: str, words: str) -> None:
     with pytest.raises(ConfigError) as error:
         make_workload(spec)
     assert words in str(error.value)
+
+
+def test_an_empty_column_of_lengths_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("a\n")
+    with pytest.raises(ConfigError, match="a file with at least one row"):
+        make_workload(f"poisson:prompt=file({tmp_path}/empty.csv,a)")
 
 
 def test_a_spec_is_told_from_a_file() -> None:

@@ -14,6 +14,7 @@ from framework.study.classes import Classes
 from framework.study.formats import parse_columns, read_rows
 from framework.study.run import simulate_policy
 from framework.study.shaping import repeat, resample_gaps, scale_time
+from framework.study.source import Source
 from framework.study.traces import Reading, load_trace
 from framework.study.workload import Arrival, Workload
 from tests.study.traces import (
@@ -208,6 +209,28 @@ def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, text: str, words: st
     with pytest.raises(ConfigError) as error:
         load(tmp_path, text)
     assert words in str(error.value)
+
+
+def test_a_damaged_compressed_file_is_told(tmp_path: Path) -> None:
+    rows = "".join(f"{time},{time * 7919 % 997},{time % 89 + 1}\n" for time in range(3000))
+    data = bytearray(gzip.compress(f"time,prompt,output\n{rows}".encode()))
+    data[200:400] = bytes(byte ^ 0xFF for byte in data[200:400])
+    (tmp_path / "damaged.csv.gz").write_bytes(data)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_trace(tmp_path / "damaged.csv.gz")
+
+
+def test_a_row_without_tenant_belongs_to_none(tmp_path: Path) -> None:
+    workload = load(tmp_path, "time,prompt,output,tenant\n0,1,2,\n1,1,2,a\n")
+    assert [each.tenant for each in workload.arrivals] == [None, "a"]
+
+
+@pytest.mark.parametrize(
+    "reading", [{"format": "azure"}, {"columns": {"time": "a"}}, {"window": (0, 5)}]
+)
+def test_what_is_of_traces_does_not_go_with_a_spec(reading: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="it goes with a trace, not with 'poisson'"):
+        Source(text="poisson", reading=Reading(**reading))
 
 
 def test_a_format_can_be_named_and_must_be_known(tmp_path: Path) -> None:
