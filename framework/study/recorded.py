@@ -20,6 +20,8 @@ from framework.study.workload import Arrival, Workload
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+NEEDED = {"stack", "names", "config", "latency", "predicts", "options"}
+
 
 class Lasting(NamedTuple):
     """A step and the seconds at which it had ended."""
@@ -50,7 +52,9 @@ class Recorded:
     def __attrs_post_init__(self) -> None:
         first = next(self.lines(), "")
         header = self._parsed(first) if first else {}
-        if header.get("format") != FORMAT or "workload" not in header:
+        workload = header.get("workload")
+        is_whole = header.keys() >= NEEDED and isinstance(workload, dict) and "digest" in workload
+        if header.get("format") != FORMAT or not is_whole:
             raise ConfigError(f"{self.path}: it is no recording of format {FORMAT}")
         self.header = header
 

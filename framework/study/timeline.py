@@ -34,6 +34,8 @@ def write_timeline(recorded: Recorded, path: Path) -> int:
     Raises:
         ConfigError: it cannot be written.
     """
+    if path.exists() and path.samefile(recorded.path):
+        raise ConfigError(f"timeline: got {path}, allowed: another file than the recording")
     try:
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "wt", encoding="utf-8") as file:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -149,6 +151,17 @@ def test_what_is_no_recording_is_told(tmp_path: Path) -> None:
         Recorded(tmp_path / "no.hw")
     with pytest.raises(ConfigError, match="cannot be read"):
         Recorded(tmp_path / "absent.hw")
+
+
+@pytest.mark.parametrize("part", ["names", "config", "workload"])
+def test_a_header_without_one_of_its_parts_is_told(
+    record: Callable[..., Recorded], tmp_path: Path, part: str
+) -> None:
+    header = {name: value for name, value in record("fcfs").header.items() if name != part}
+    with gzip.open(tmp_path / "odd.hw", "wt") as file:
+        file.write(f"{json.dumps(header)}\n")
+    with pytest.raises(ConfigError, match="it is no recording"):
+        Recorded(tmp_path / "odd.hw")
 
 
 def test_a_file_that_breaks_off_is_read_up_to_there(

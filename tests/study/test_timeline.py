@@ -89,6 +89,13 @@ def test_a_timeline_may_be_compressed(recorded: Recorded, tmp_path: Path) -> Non
     assert len(data["traceEvents"]) == count
 
 
+def test_a_timeline_does_not_overwrite_its_recording(recorded: Recorded) -> None:
+    before = recorded.path.read_bytes()
+    with pytest.raises(ConfigError, match="another file than the recording"):
+        write_timeline(recorded, recorded.path)
+    assert recorded.path.read_bytes() == before
+
+
 def test_a_place_that_cannot_be_written_is_told(recorded: Recorded, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
         write_timeline(recorded, tmp_path / "absent" / "out.json")
