@@ -87,9 +87,11 @@ def command(
             policy: _measure(study, policy, promise, processes, lambda count: tell(count, None))
             for policy in policies
         }
-    show_capacities(found)
     data = _report(study, promise, found)
-    write_json(json_path, data)
+    try:
+        write_json(json_path, data)
+    finally:  # neither is lost where the other cannot be written
+        show_capacities(found)
     headline(data["headline"])
     return 0
 

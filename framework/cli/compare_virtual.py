@@ -49,13 +49,19 @@ def compare_in_virtual_time(
             progress=tell,
             record=figures.record,
         )
+    try:
+        _write(result, host, json_path, figures)
+    finally:  # neither is lost where the other cannot be written
+        _show(result)
+    headline(result["headline"])
+    return int(any("error" in run for run in result["runs"]))
+
+
+def _show(result: dict[str, Any]) -> None:
     show_counts(result)
     show_study(result)
     if result["sensitivity"] is not None:
         show_sensitivity(result["sensitivity"])
-    _write(result, host, json_path, figures)
-    headline(result["headline"])
-    return int(any("error" in run for run in result["runs"]))
 
 
 def _write(

@@ -7,7 +7,7 @@ import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 NARROWEST: Final = 120
+WIDEST: Final = 10_000
 
 
 def write_json(path: Path | None, data: Any) -> None:
@@ -43,7 +44,8 @@ def show_table(
 ) -> None:
     """Print a table; where there is no terminal it may be wider than eighty columns.
 
-    With `numbers` every column but the first is flush right and never folded.
+    With `numbers` every column but the first is flush right, and nothing is folded or cut: columns
+    that do not fit go into a table of their own, under the same first column.
     """
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415  (rich is slow to import)
     from rich.console import Console  # noqa: PLC0415
@@ -52,12 +54,22 @@ def show_table(
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for index, name in enumerate(columns):
         right = numbers and index > 0
-        table.add_column(name, justify="right" if right else "left", no_wrap=right, overflow="fold")
+        justify: Literal["right", "left"] = "right" if right else "left"
+        table.add_column(name, justify=justify, no_wrap=numbers, overflow="fold")
     for row in rows:
         table.add_row(*row)
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = max(NARROWEST, console.width)
+    if numbers:
+        wanted = console.measure(table, options=console.options.update(max_width=WIDEST)).minimum
+        if wanted > console.width and len(columns) > 2:
+            half = (len(columns) + 1) // 2
+            for some in (slice(1, half), slice(half, None)):
+                own = [(row[0], *row[some]) for row in rows]
+                show_table(title, (columns[0], *columns[some]), own, numbers=True)
+            return
+        console.width = max(wanted, console.width)
     console.print(table)
 
 

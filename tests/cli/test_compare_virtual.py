@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,6 +42,19 @@ def test_a_table_a_result_and_real_times_apart(
     assert data["config"]["max_num_batched_tokens"] == 2048
     host = json.loads(path.with_suffix(".host.json").read_text())
     assert {run["policy"] for run in host["runs"]} == {"fcfs", "sarathi"}
+
+
+def test_a_result_is_written_though_nobody_reads_the_table(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    asked = ("compare", "fcfs", "--workload", SPEC, "--jobs", "1", "--json", "out.json")
+    code = "from framework.cli import main; main()"
+    found = subprocess.run(
+        [sys.executable, "-c", code, *asked], cwd=tmp_path, stdout=writer, check=False
+    )
+    os.close(writer)
+    assert found.returncode == 1
+    assert json.loads((tmp_path / "out.json").read_text())["runs"]
 
 
 def test_limits_and_the_seed_reach_the_runs(headway: Callable[..., Result], tmp_path: Path) -> None:

@@ -43,6 +43,18 @@ def test_a_table_takes_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) 
     assert "mine[red]" in capsys.readouterr().out
 
 
+def test_columns_that_do_not_fit_a_terminal_get_a_table_of_their_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    names = [f"a/long/policy.py:Name{number}" for number in range(3)]
+    show_table("", ("", *names), [("TTFT p50 s", "1.25", "2.25", "3.25")], numbers=True)
+    shown = capsys.readouterr().out
+    assert shown.count("TTFT p50 s") == 3
+    assert all(word in shown for word in (*names, "1.25", "2.25", "3.25"))
+
+
 def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with progress("things", 2) as advance:
         advance(1)
