@@ -11,7 +11,7 @@ STEPS ?= 100000
 # a forward pass many times slower, with it the quiet machine loses a little.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help install demo test test-kernels aot fuzz lint gpu-check bench clean
+.PHONY: help install demo test test-kernels aot study fuzz lint gpu-check bench clean
 .DEFAULT_GOAL := help
 
 help:  ## say what there is
@@ -43,8 +43,8 @@ aot: install  ## compile every Triton kernel for every GPU, without one: build/a
 	$(VENV)/bin/python -m runners.triton.aot --out build/aot.json
 
 lint: install  ## ruff and mypy
-	$(VENV)/bin/ruff check framework plugins runners tests benchmarks
-	$(VENV)/bin/ruff format --check framework plugins runners tests benchmarks
+	$(VENV)/bin/ruff check framework plugins runners tests benchmarks examples
+	$(VENV)/bin/ruff format --check framework plugins runners tests benchmarks examples
 	$(VENV)/bin/mypy
 
 fuzz: install  ## random schedules with all checks: make fuzz STEPS=1000000
@@ -53,6 +53,11 @@ fuzz: install  ## random schedules with all checks: make fuzz STEPS=1000000
 gpu-check:  ## check the Triton runner on this machine's GPU, with its own Python: OUT=DIR
 	$(if $(OUT),,$(error OUT is not set: make gpu-check OUT=DIR))
 	$(GPU_PYTHON) -m benchmarks.gpu_check --out "$(OUT)"
+
+study: install  ## the long studies: simulation speed, and what it predicts of a real run (15 minutes)
+	mkdir -p build
+	$(VENV)/bin/python benchmarks/sim_speed.py --requests 1000 100000 --json build/sim_speed.json
+	$(VENV)/bin/python benchmarks/fidelity.py --json build/fidelity.json
 
 bench: install  ## pytest-benchmark suites
 	$(VENV)/bin/python -m pytest benchmarks
