@@ -95,6 +95,8 @@ def show_sensitivity(sensitivity: Mapping[str, Any]) -> None:
             for each in found["turned"]
         ]
         survives = "yes" if found["survives"] else "no"
+        if len(found["ranking"]) < 2:
+            survives = "-"
         rows.append(
             (BY_NAME[name].title, " < ".join(found["ranking"]), survives, "; ".join(turned))
         )

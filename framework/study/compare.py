@@ -208,7 +208,10 @@ def sum_up(result: Mapping[str, Any]) -> str:
         parts.append(f"{', '.join(group[:-1])} and {group[-1]} came out the same")
     sensitivity = result["sensitivity"]
     if sensitivity is not None:
-        lost = [name for name, found in sensitivity["metrics"].items() if not found["survives"]]
+        metrics = sensitivity["metrics"]
+        lost = [name for name, found in metrics.items() if not found["survives"]]
+        if all(len(found["ranking"]) < 2 for found in metrics.values()):
+            return "; ".join((*parts, "there are no two policies to rank"))
         parts.append(
             f"the ranking changes with a coefficient at +-20 % ({', '.join(lost)})"
             if lost

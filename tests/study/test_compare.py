@@ -160,6 +160,11 @@ def test_sensitivity_says_whether_the_ranking_survives() -> None:
     assert "ranking" in result["headline"]
 
 
+def test_one_policy_has_no_ranking_to_survive() -> None:
+    result = compare("fcfs", text=SPEC.replace("n=40", "n=5"), is_sensitive=True)
+    assert result["headline"].endswith("there are no two policies to rank")
+
+
 def test_a_trace_is_resampled_where_seeds_are_compared(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     rows = "".join(f"{i * i / 50},{100 + i},{5 + i % 7}\n" for i in range(40))

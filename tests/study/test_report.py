@@ -129,6 +129,25 @@ def test_figures_are_png_files(tmp_path: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 
 
+def test_a_ranking_that_turns_around_is_told_in_words(tmp_path: Path) -> None:
+    turned = {"pair": ["fcfs", "vtc"], "term": "token_ms", "factor": 0.8}
+    found = {"ranking": ["fcfs", "vtc"], "survives": False, "turned": [turned], "values": []}
+    write_report(
+        {**result(), "sensitivity": {"metrics": {"ttft_p99": found}}}, tmp_path / "report.html"
+    )
+    assert "fcfs / vtc with token_ms x 0.8" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_where_every_policy_failed_the_page_has_no_figures(tmp_path: Path) -> None:
+    failed = json.loads(json.dumps(result()))
+    failed["summary"] = []
+    for run in failed["runs"]:
+        del run["curves"]
+    assert charts(failed) == []
+    write_report(failed, tmp_path / "report.html")
+    assert write_figures(failed, tmp_path / "figures") == []
+
+
 def test_a_run_without_curves_leaves_the_comparison_of_metrics(tmp_path: Path) -> None:
     bare = json.loads(json.dumps(result()))
     for run in bare["runs"]:

@@ -59,7 +59,8 @@ def pens(result: Result) -> dict[str, Pen]:
 
 def charts(result: Result) -> list[Chart]:
     """What there is to show of this comparison."""
-    found = [_metrics(result)] if len(result["loads"]) < 2 else [_against_load(result)]
+    first = _metrics(result) if len(result["loads"]) < 2 else _against_load(result)
+    found = [first] if first.panels else []
     shown = _shown(result)
     if not shown:
         return found

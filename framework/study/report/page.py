@@ -129,14 +129,18 @@ def _sensitivity(result: Mapping[str, Any]) -> str:
         [
             escape(titles.get(name, name)),
             escape(" < ".join(each["ranking"])),
-            "yes" if each["survives"] else "no",
-            escape(", ".join(map(str, each["turned"]))),
+            ("yes" if each["survives"] else "no") if len(each["ranking"]) > 1 else "-",
+            escape("; ".join(map(_turn, each["turned"]))),
         ]
         for name, each in found["metrics"].items()
     ]
     note = "Each coefficient of the latency model changed by 20 % either way, one at a time."
     table = _table(["metric", "ranking", "survives", "turned by"], rows)
     return f"<h2>Does the ranking survive?</h2><p>{note}</p>{table}"
+
+
+def _turn(turned: Mapping[str, Any]) -> str:
+    return f"{' / '.join(turned['pair'])} with {turned['term']} x {turned['factor']:g}"
 
 
 def _details(result: Mapping[str, Any]) -> str:
