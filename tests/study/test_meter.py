@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from math import isnan
 from random import Random
@@ -223,13 +224,26 @@ def test_a_percentile_of_few_gaps_lies_between_two_of_them() -> None:
     assert gaps.percentile(1.0) == 0.03
 
 
-def test_curves_stay_bounded_and_averages_do_not_change() -> None:
-    meter, _ = run(crowd())
-    series = meter.series
-    used = sum(after[1] * (after[0] - before[0]) for before, after in pairwise(series.points))
-    assert series.mean_kv_use == pytest.approx(
-        (used + series.points[0][1] * series.points[0][0]) / meter.end / 59, rel=0.02
+def test_memory_in_use_is_what_steps_hold_while_they_run() -> None:
+    lines: list[str] = []
+    config = SchedulerConfig(block_size=4, num_blocks=60, max_num_seqs=8, max_model_len=256)
+    found = simulate_policy(crowd(), STACK, config=config, latency=TEN_MS, record=lines.append)
+    used = [step["used"] for step in map(json.loads, lines[1:-1])]
+    assert found.outcome.mean_kv_use == pytest.approx(
+        sum(used) * 0.01 / 59 / found.outcome.duration_s
     )
+
+
+def test_nobody_runs_between_the_end_of_one_and_the_arrival_of_the_next() -> None:
+    arrivals = [
+        Arrival(request_id=name, time=time, prompt_len=8, output_len=3)
+        for name, time in (("a", 0.0), ("b", 0.97))
+    ]
+    meter, scheduler = run(Workload(name="two", arrivals=arrivals))
+    outcome = outcome_of(meter, scheduler)
+    assert outcome.duration_s == pytest.approx(1.0)
+    assert outcome.mean_running == pytest.approx(0.06)  # two requests, three steps of 10 ms each
+    assert outcome.mean_kv_use == pytest.approx(2 * (0.01 * 2 + 0.02 * 3) / 59)
 
 
 def test_the_same_run_gives_the_same_figures() -> None:
