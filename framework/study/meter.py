@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
+from framework.errors import bad_field
 from framework.hookspecs import hookimpl
 from framework.study.fairness import Service
 from framework.study.series import Gaps, Series
@@ -86,6 +87,9 @@ class Meter:
     _giving: list[str] = field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
+        for weight in self.tenant_weights.values():
+            if not isinstance(weight, int | float) or not 0 < weight < float("inf"):
+                raise bad_field("tenant_weights", self.tenant_weights, "numbers above 0")
         self.columns = {name: array("d") for name in COLUMNS}
         self.service = Service(self.tenant_weights)
 
@@ -124,6 +128,11 @@ class Meter:
     def request_finished(self, request: Request) -> None:
         """A limit may have ended it before the length that the runner was told."""
         self.lives[request.request_id].num_outputs = request.num_output_tokens
+
+    @hookimpl
+    def step_planned(self, step: StepView) -> None:
+        """What runs and what it holds, from here to the step's end."""
+        self.series.begin(step)
 
     def step(
         self, scheduler: Scheduler, output: SchedulerOutput, result: StepResult, now: float

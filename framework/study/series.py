@@ -11,6 +11,7 @@ from attrs import define, field
 if TYPE_CHECKING:
     from framework.output import SchedulerOutput
     from framework.scheduler import Scheduler
+    from framework.view import StepView
 
 SMALLEST = 1e-5
 RATIO = math.log(1.01)
@@ -86,6 +87,14 @@ class Series:
     num_tokens: int = field(default=0, init=False)
     _every: int = field(default=1, init=False)
     _last: float = field(default=0.0, init=False)
+    _began: float = field(default=0.0, init=False)
+    _used: int = field(default=0, init=False)
+    _running: int = field(default=0, init=False)
+
+    def begin(self, step: StepView) -> None:
+        """A step is planned: what holds until it has ended; between steps nobody runs."""
+        self._began, self._running = step.now, step.num_running
+        self._used = 0 if step.kv is None else step.kv.num_total_blocks - step.kv.num_free_blocks
 
     def note(self, scheduler: Scheduler, output: SchedulerOutput, now: float) -> None:
         """A step has ended."""
@@ -95,8 +104,8 @@ class Series:
             self.num_blocks = kv.num_total_blocks
             used = self.num_blocks - kv.num_free_blocks
         running = len(scheduler.running)
-        self.used_time += used * (now - self._last)
-        self.running_time += running * (now - self._last)
+        self.used_time += self._used * (now - self._began)
+        self.running_time += self._running * (now - self._began)
         self._last = now
         self.num_tokens += output.total_num_scheduled_tokens
         if self.num_steps % self._every == 0:

@@ -200,6 +200,12 @@ def test_a_horizon_is_above_0(horizon: Any) -> None:
         simulate_policy(one(prompt_len=4, output_len=2), ["fcfs"], horizon=horizon)
 
 
+@pytest.mark.parametrize("weight", [0, -1.0, float("nan"), "x"])
+def test_weights_of_tenants_are_above_0(weight: Any) -> None:
+    with pytest.raises(ConfigError, match="tenant_weights: got"):
+        simulate_policy(one(prompt_len=4, output_len=2), ["fcfs"], tenant_weights={"a": weight})
+
+
 def test_plugins_are_a_list() -> None:
     with pytest.raises(PluginError, match=r"got 'fcfs', allowed: a list, such as \['fcfs'\]"):
         simulate_policy(one(prompt_len=4, output_len=2), "fcfs")
