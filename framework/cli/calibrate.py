@@ -27,6 +27,9 @@ from framework.study.fitting import fit_latency, read_rows, write_rows
 if TYPE_CHECKING:
     from framework.study.fitting import Fit, Row
 
+POOR = 0.3
+"""Mean relative error of the fitted steps beyond which a model predicts nothing."""
+
 
 @click.command(
     "calibrate", epilog="Example: headway calibrate --model smollm2 --out smollm2-here.json"
@@ -99,9 +102,12 @@ def command(
     write_json(out, fit.latency.as_dict())
     _show(fit)
     line = f"{out}: {fit.num_rows} steps, {_sum_up(fit)}"
+    is_poor = fit.mape > POOR
+    if is_poor:
+        line += "; too far off to predict anything: measure again, with nothing else on the machine"
     write_json(json_path, {"headline": line, **fit.as_dict()})
     headline(line)
-    return 0
+    return int(is_poor)
 
 
 def _measure(loading: Loading, limits: Limits, seconds: float) -> tuple[list[Row], dict[str, Any]]:

@@ -27,6 +27,8 @@ SAYS = {check.name: check.says for check in CHECKS} | {
     SPEED: f"Its hooks take at most {SLOWEST:.0f} times as long as a whole step with fcfs."
 }
 
+EXEMPTIONS_OF = {check.name: check.exemption for check in CHECKS} | {SPEED: None}
+
 
 def _exemption_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
@@ -97,7 +99,7 @@ def _show(policy: str, report: Report) -> None:
     rows = []
     for name, says in SAYS.items():
         if name in failed:
-            rows.append((name, "FAIL", failed[name].sentence))
+            rows.append((name, "FAIL", failed[name].sentence + _let_off(name)))
         elif name in report.exempt:
             rows.append((name, f"exempt: {report.exempt[name]}", says))
         elif name in report.passed:
@@ -118,6 +120,14 @@ def _show(policy: str, report: Report) -> None:
         show_table(title, ("hook", "calls", "µs a call", "µs a step"), costs, numbers=True)
     for failure in report.failures:
         click.echo(f"{failure}\n")
+
+
+def _let_off(name: str) -> str:
+    """What a policy says that means to be so."""
+    exemption = EXEMPTIONS_OF[name]
+    if exemption is None:
+        return ""
+    return f" (if that is meant: {exemption} = True in its class)"
 
 
 def _count(report: Report) -> str:

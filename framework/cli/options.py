@@ -61,14 +61,16 @@ _LIMITS = (
     ),
     click.option("--block-size", type=int, default=16, show_default=True, help="Tokens a block."),
     click.option(
-        "--max-num-seqs", type=int, default=64, show_default=True, help="Most running requests."
+        "--max-num-seqs",
+        type=int,
+        default=64,
+        help="Most running requests.  [default: 64; in virtual time 256]",
     ),
     click.option(
         "--max-num-batched-tokens",
         type=int,
         default=512,
-        show_default=True,
-        help="Token budget of one step.",
+        help="Token budget of one step.  [default: 512; in virtual time 2048]",
     ),
     click.option(
         "--max-model-len",

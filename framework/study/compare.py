@@ -16,7 +16,7 @@ from framework.study.result import FORMAT, describe_policy, headway_version, hos
 from framework.study.run import default_config
 from framework.study.sensitivity import FACTORS, judge_ranking, variations
 from framework.study.source import rate_of, rate_to_vary
-from framework.study.stats import pair_runs, summarise_runs
+from framework.study.stats import best_of, pair_runs, summarise_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -190,10 +190,9 @@ def sum_up(result: Mapping[str, Any]) -> str:
     last = result["loads"][-1]
     entries = [each for each in result["summary"] if each["load"] == last]
     parts = [
-        f"lowest {title}: {best['policy']} ({best['metrics'][name]['mean']:.2f} s)"
+        _lowest(title, *best)
         for name, title in (("e2e_mean", "mean E2E"), ("ttft_p99", "TTFT p99"))
-        if (known := [each for each in entries if name in each["metrics"]])
-        for best in (min(known, key=lambda each: each["metrics"][name]["mean"]),)
+        if (best := best_of(result["runs"], name, last)) is not None
     ]
     if last is not None and parts:
         parts[0] = f"at a load of {last:g}, {parts[0]}"
@@ -218,3 +217,8 @@ def sum_up(result: Mapping[str, Any]) -> str:
             else "the ranking survives each coefficient at +-20 %"
         )
     return "; ".join(parts) or "nothing was run"
+
+
+def _lowest(title: str, policies: Sequence[str], mean: float, is_sure: bool) -> str:
+    doubt = "" if is_sure else ", which may be chance"
+    return f"lowest {title}: {' = '.join(policies)} ({mean:.2f} s{doubt})"

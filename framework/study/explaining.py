@@ -165,7 +165,8 @@ class Life:
             return name
         named = [each for each, _ in self._ahead.most_common(MOST_NAMED)]
         others = len(self._ahead) - len(named)
-        return f"outranked by {', '.join(named)}" + (f" and {others} others" if others else "")
+        more = f" and {others} other{'s' if others > 1 else ''}" if others else ""
+        return f"outranked by {', '.join(named)}{more}"
 
     def _run(self, lasting: Lasting) -> None:
         step, name = lasting.step, self.arrival.request_id

@@ -157,6 +157,37 @@ def pair_runs(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return pairs
 
 
+def best_of(
+    runs: Sequence[Mapping[str, Any]], name: str, load: float | None
+) -> tuple[list[str], float, bool] | None:
+    """Who has the lowest mean of a metric, the mean, and whether nobody else's could be lower.
+
+    Without several seeds nothing is said of chance; with them the others' differences, seed by
+    seed, must leave 0 out. None if nobody has the metric.
+    """
+    metric = next(each for each in METRICS if each.name == name)
+    values = {
+        policy: {
+            run["seed"]: found for run in group if (found := metric.of(run["outcome"])) is not None
+        }
+        for (policy, at), group in _groups(runs).items()
+        if at == load
+    }
+    means = {policy: fmean(by_seed.values()) for policy, by_seed in values.items() if by_seed}
+    if not means:
+        return None
+    least = min(means.values())
+    best = [policy for policy, mean in means.items() if mean == least]
+    own = values[best[0]]
+    is_sure = True
+    for policy in means:
+        differences = [values[policy][seed] - own[seed] for seed in own if seed in values[policy]]
+        if policy not in best and len(differences) > 1:
+            low = Estimate.of(differences).low
+            is_sure = is_sure and low is not None and low > 0
+    return best, least, is_sure
+
+
 def _groups(
     runs: Sequence[Mapping[str, Any]],
 ) -> dict[tuple[str, float | None], list[Mapping[str, Any]]]:

@@ -11,7 +11,14 @@ from framework.latency import TERMS, load_latency
 from framework.study.curves import quantiles, service_over_time, thinned
 from framework.study.run import simulate_policy
 from framework.study.sensitivity import judge_ranking, variations
-from framework.study.stats import METRICS, Estimate, pair_runs, summarise_runs, t_quantile
+from framework.study.stats import (
+    METRICS,
+    Estimate,
+    best_of,
+    pair_runs,
+    summarise_runs,
+    t_quantile,
+)
 from framework.study.synthetic import make_workload
 
 
@@ -113,3 +120,15 @@ def test_service_over_time_ends_where_the_meter_does() -> None:
     for tenant, line in curves["by_tenant"].items():
         assert line == sorted(line)
         assert line[-1] == pytest.approx(done.outcome.service[tenant], rel=1e-6)
+
+
+def test_the_best_is_named_with_its_equals_and_with_a_doubt_where_seeds_disagree() -> None:
+    steady = [run("a", seed, e2e_mean=100.0 * seed) for seed in range(4)]
+    later = [run("b", seed, e2e_mean=100.0 * seed + 1) for seed in range(4)]
+    mixed = [run("c", seed, e2e_mean=100.0 * seed + (9 if seed % 2 else -8)) for seed in range(4)]
+    assert best_of(steady + later, "e2e_mean", None) == (["a"], 150.0, True)
+    assert best_of(steady + later + mixed, "e2e_mean", None) == (["a"], 150.0, False)
+    twin = [{**each, "policy": "twin"} for each in steady]
+    assert best_of(steady + twin, "e2e_mean", None) == (["a", "twin"], 150.0, True)
+    assert best_of(steady[:1] + later[:1], "e2e_mean", None) == (["a"], 0.0, True)
+    assert best_of([], "e2e_mean", None) is None
