@@ -188,7 +188,10 @@ def test_a_part_that_does_not_end_is_ended_and_the_next_ones_run(
     monkeypatch.setattr("benchmarks.gpu_check.conductor.SHARES", {"machine": 100, "peer": 300})
     assert not conductor.run()
     found = json.loads((tmp_path / "gpu.json").read_text())
-    assert [figures["ended"] for figures in found["parts"].values()] == ["out of time"] * 2
+    ends = {name: figures["ended"] for name, figures in found["parts"].items()}
+    assert list(ends) == ["machine", "peer"]
+    assert ends["machine"] == "out of time"
+    assert ends["peer"] in ("out of time", "complete")  # as fast as this machine is
     assert found["seconds"] < 10
 
 
