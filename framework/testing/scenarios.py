@@ -199,9 +199,13 @@ def scaled(scenario: Scenario, factor: float) -> Scenario:
 
 
 def longer(scenario: Scenario) -> Scenario:
-    """The same with longer outputs, another order of them, and nothing that tells of it."""
+    """The same with longer outputs, another order of them, and nothing that tells of it.
+
+    None is longer than the limit that every request of the scenario may see.
+    """
+    most = Workload(name="", arrivals=scenario.arrivals).max_output_len
     arrivals = [
-        attrs.evolve(each, output_len=each.output_len + 1 + number * 13 % 29)
+        attrs.evolve(each, output_len=min(most, each.output_len + 1 + number * 13 % 29))
         for number, each in enumerate(scenario.arrivals)
     ]
     return attrs.evolve(scenario, arrivals=arrivals)

@@ -133,12 +133,12 @@ class Raising:
 
 @define(eq=False)
 class Slow:
-    """A hundred times too slow, where many run."""
+    """Hundreds of times too slow, where many run."""
 
     @hookimpl
     def order_running(self, running: Sequence[Request]) -> None:
         if len(running) > 32:
-            time.sleep(0.01)
+            time.sleep(0.03)
 
 
 @define(eq=False)
