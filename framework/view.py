@@ -162,6 +162,15 @@ class StepView:
         kv = self._around.kv
         return kv is None or kv.fits(request, self)
 
+    def would_fit(self, request: Request, without: Sequence[Request]) -> bool:
+        """Whether there would be blocks for all it knows if these gave theirs back."""
+        kv = self._around.kv
+        if kv is None:
+            return True
+        needed = kv.num_blocks_needed(request.num_tokens)
+        needed -= kv.peek_prefix(request) // self.config.block_size
+        return kv.num_free_blocks + sum(map(kv.num_freeable_blocks, without)) >= needed
+
 
 def _sums(plan: StepPlan) -> Batch:
     prefill = decodes = context = 0

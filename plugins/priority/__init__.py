@@ -52,19 +52,8 @@ class Priority:
         if not self.displace:
             return None
         lesser = [other for other in candidates if other.priority > request.priority]
-        if not lesser or not _would_help(request, lesser, step):
+        is_short = step.refused.get(request) is Refusal.BLOCKS
+        if not lesser or (is_short and not step.would_fit(request, lesser)):
             return None
         latest_first = reversed(lesser)
         return max(latest_first, key=_rank)
-
-
-def _would_help(request: Request, lesser: Sequence[Request], step: StepView) -> bool:
-    """Displacing for blocks is just only if those who may be displaced hold enough of them."""
-    kv = step.kv
-    if kv is None or step.refused.get(request) is not Refusal.BLOCKS:
-        return True
-    needed = kv.num_blocks_needed(request.num_tokens) - kv.peek_prefix(request) // (
-        step.config.block_size
-    )
-    freeable = sum(kv.num_freeable_blocks(other) for other in lesser)
-    return kv.num_free_blocks + freeable >= needed

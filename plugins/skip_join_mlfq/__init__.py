@@ -105,7 +105,7 @@ class SkipJoinMlfq:
         if not lower or refusal is Refusal.BUDGET:
             return None
         if refusal is Refusal.BLOCKS and (
-            self.mode == "keep" or not _would_fit(request, lower, step)
+            self.mode == "keep" or not step.would_fit(request, lower)
         ):
             return None
         return max(reversed(lower), key=_level)
@@ -168,13 +168,3 @@ class SkipJoinMlfq:
 
 def _level(request: Request) -> int:
     return request.stash[_STANDING].level
-
-
-def _would_fit(request: Request, others: Sequence[Request], step: StepView) -> bool:
-    """Whether the others hold enough blocks for it."""
-    kv = step.kv
-    if kv is None:
-        return False
-    needed = kv.num_blocks_needed(request.num_tokens)
-    needed -= kv.peek_prefix(request) // step.config.block_size
-    return kv.num_free_blocks + sum(map(kv.num_freeable_blocks, others)) >= needed

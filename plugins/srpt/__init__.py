@@ -65,7 +65,7 @@ class Srpt:
             return None
         mine = self._remaining(request)
         longer = [other for other in candidates if self._may_lose(other, mine)]
-        if not longer or (refusal is Refusal.BLOCKS and not _would_fit(request, longer, step)):
+        if not longer or (refusal is Refusal.BLOCKS and not step.would_fit(request, longer)):
             return None
         return max(reversed(longer), key=self._remaining)
 
@@ -87,13 +87,3 @@ class Srpt:
     def _may_lose(self, request: Request, remaining: float) -> bool:
         is_young = request.num_output_tokens < self.limit * request.stash[_FIRST]
         return is_young and self._remaining(request) > remaining
-
-
-def _would_fit(request: Request, others: Sequence[Request], step: StepView) -> bool:
-    """Whether the others hold enough blocks for it."""
-    kv = step.kv
-    if kv is None:
-        return False
-    needed = kv.num_blocks_needed(request.num_tokens)
-    needed -= kv.peek_prefix(request) // step.config.block_size
-    return kv.num_free_blocks + sum(map(kv.num_freeable_blocks, others)) >= needed
