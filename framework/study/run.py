@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import attrs
 from attrs import define
 
 from framework.clock import VirtualClock
@@ -138,8 +137,3 @@ def full_stack(plugins: Sequence[Spec], workload: Workload) -> list[Spec]:
     if not workload.shares_prefixes and "kv_blocks" not in plugins and "kv_blocks" in stack:
         stack[stack.index("kv_blocks")] = "kv_blocks(enable_prefix_caching=False)"
     return stack
-
-
-def with_seed(config: SchedulerConfig, seed: int) -> SchedulerConfig:
-    """The same limits, other random streams."""
-    return attrs.evolve(config, seed=seed)

@@ -12,7 +12,7 @@ from framework.errors import bad_field
 from framework.request import Slo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 FIRST_TOKEN = 10
 """Tokens below it have a meaning for the simulated runner."""
@@ -128,8 +128,3 @@ def prompt_tokens(arrival: Arrival, number: int) -> list[int]:
     if rest < 0:
         return tokens[: arrival.prompt_len]
     return tokens + [FIRST_TOKEN + 2 * number + 1] * rest
-
-
-def in_order(arrivals: Iterable[Arrival]) -> list[Arrival]:
-    """By time, equal times in the order given; children come when their parents let them."""
-    return sorted(arrivals, key=lambda arrival: arrival.time)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from framework import ConnectorMetadata, ModelError, RunnerOutput, SchedulerConfig, SchedulerOutput
-from runners.common import facts
 from runners.common.batch import FlatBatch, flatten
+from runners.common.facts import ModelFacts
 from runners.common.grammar import obey
 from runners.common.routing import attach
 from runners.common.sampling import sample
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class TorchRunner:
+class TorchRunner(ModelFacts):
     """Runs flat batches through a causal LM; the truth that other runners are compared with.
 
     Args:
@@ -68,31 +68,6 @@ class TorchRunner:
         if device != "cpu":
             raise ModelError(f"device: got {device!r}, allowed: 'cpu'")
         return cls(load_model(Path(directory), dtype), config, num_threads=num_threads, seed=seed)
-
-    @property
-    def vocab_size(self) -> int:
-        """Tokens the model knows."""
-        return facts.vocab_size(self.model)
-
-    @property
-    def max_model_len(self) -> int:
-        """Positions the model was made for."""
-        return facts.max_model_len(self.model)
-
-    @property
-    def eos_token_ids(self) -> tuple[int, ...]:
-        """End-of-sequence tokens."""
-        return facts.eos_token_ids(self.model)
-
-    @property
-    def dtype(self) -> str:
-        """What it computes in."""
-        return str(self.model.dtype).removeprefix("torch.")
-
-    @property
-    def device(self) -> str:
-        """What it computes on."""
-        return str(self.model.device)
 
     def fresh(self, config: SchedulerConfig) -> TorchRunner:
         """A runner with the same weights and an empty cache; one of them may run at a time."""

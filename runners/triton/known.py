@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from runners.common.state import RequestState, ScheduledRow
 
 UNKNOWN = -1
+"""A token that was sampled and is not on the host yet."""
 
 
 class KnownTokens:

@@ -17,14 +17,15 @@ import torch
 from attrs import define
 
 from framework import RunnerOutput, SchedulerConfig, SchedulerOutput
-from runners.common import facts
 from runners.common.batch import flatten
+from runners.common.facts import ModelFacts
 from runners.common.routing import attach
 from runners.common.state import RequestStates, ScheduledRow, remember
 from runners.triton.cache import PagedCache
 from runners.triton.devices import current
 from runners.triton.feed import Feed, Step
 from runners.triton.graphs import DecodeGraphs
+from runners.triton.known import UNKNOWN
 from runners.triton.late import LateOutput
 from runners.triton.loading import load_model
 from runners.triton.memory import num_blocks_that_fit
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from runners.triton.inputs import StepInputs
-
-UNKNOWN = -1
-"""A token that was sampled and is not on the host yet."""
 
 
 @define(eq=False)
@@ -50,7 +48,7 @@ class _Pending:
     holes: list[tuple[list[int], int] | None]
 
 
-class TritonRunner:
+class TritonRunner(ModelFacts):
     """Runs flat batches through a causal LM on a GPU.
 
     Args:
@@ -98,31 +96,6 @@ class TritonRunner:
         """
         del num_threads
         return cls(load_model(Path(directory), dtype, device), config, seed=seed)
-
-    @property
-    def vocab_size(self) -> int:
-        """Tokens the model knows."""
-        return facts.vocab_size(self.model)
-
-    @property
-    def max_model_len(self) -> int:
-        """Positions the model was made for."""
-        return facts.max_model_len(self.model)
-
-    @property
-    def eos_token_ids(self) -> tuple[int, ...]:
-        """End-of-sequence tokens."""
-        return facts.eos_token_ids(self.model)
-
-    @property
-    def dtype(self) -> str:
-        """What it computes in."""
-        return str(self.model.dtype).removeprefix("torch.")
-
-    @property
-    def device(self) -> str:
-        """What it computes on."""
-        return str(self.model.device)
 
     def num_blocks_that_fit(self) -> int | None:
         """KV blocks for the free memory of the GPU, under this runner's other limits.
