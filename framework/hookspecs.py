@@ -3,6 +3,9 @@
 Each says: what is decided · when in the step · the default · what the returns mean · parameters ·
 what it may change · its cost class (per request, per step, rare). An implementation names only
 the parameters it uses; None is "no opinion"; defaults for parameters are not allowed.
+
+It is long because it is the manual: a policy author reads it through in one place, and there is no
+code in it but signatures.
 """
 
 from __future__ import annotations
