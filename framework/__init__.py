@@ -12,6 +12,7 @@ from framework.clock import VirtualClock
 from framework.config import SchedulerConfig
 from framework.errors import (
     ConfigError,
+    EngineDeadError,
     HeadwayError,
     ModelError,
     PluginError,
@@ -69,6 +70,7 @@ __all__ = [
     "ConfigError",
     "ConnectorMetadata",
     "EncoderInput",
+    "EngineDeadError",
     "ExternalHit",
     "HeadwayError",
     "Hit",

@@ -57,6 +57,10 @@ class StallError(HeadwayError):
     """Work remains, nothing can be scheduled, and no outside event is awaited."""
 
 
+class EngineDeadError(HeadwayError):
+    """The engine's process has ended, or never came up; what was in it is lost."""
+
+
 def bad_field(field: str, got: Any, allowed: str) -> ConfigError:
     """The error for one bad field: what it is called, what came, what is allowed."""
     return ConfigError(f"{field}: got {got!r}, allowed: {allowed}")

@@ -32,13 +32,20 @@ LAYERS = (
     {"books", "answers", "view", "places", "room", "arrival", "admission", "handout"}
     | {"update", "scheduler"},
     {"engine", "metrics"},
-    {"study", "testing"},
+    {"study", "testing", "server"},
     {"cli"},
 )
 """The parts of framework, left to right; each may import its own layer and those before it."""
 
 BASE = {"attrs", "pluggy"}
 COMMAND_LINE = BASE | {"click", "rich"}
+SERVER = BASE | {"msgspec", "fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"}
+MESSAGES = BASE | {"msgspec", "zmq"}
+MESSAGE_FILES = {
+    f"framework/engine/{name}.py"
+    for name in ("protocol", "process", "incoming", "peers", "sending", "connection", "client")
+}
+"""They are imported by those alone who want the engine in a process of its own."""
 PLUGGY_FILES = {f"framework/{name}.py" for name in ("hookspecs", "stack", "hooks")}
 PLAIN_MODULES = {"framework.hashing", "framework.ngram", "framework.prefixes"}
 """Helpers without state that plugins may use besides framework's public names."""
@@ -84,7 +91,9 @@ def of_framework(path: str, name: str, in_function: bool) -> bool:
         return path not in PLUGGY_FILES
     if top == "pytest":
         return path != "framework/testing/fixtures.py"
-    allowed = COMMAND_LINE if path.startswith("framework/cli") else BASE
+    allowed = MESSAGES if path in MESSAGE_FILES else BASE
+    for folder, packages in (("cli", COMMAND_LINE), ("server", SERVER)):
+        allowed = packages if path.startswith(f"framework/{folder}/") else allowed
     known = top in sys.stdlib_module_names or top in allowed
     return top in ("plugins", "runners") or not (known or in_function)
 
@@ -153,7 +162,7 @@ def test_an_allowed_import_passes(path: str, line: str) -> None:
 
 
 def test_importing_framework_leaves_heavy_packages_alone() -> None:
-    heavy = ["torch", "transformers", "click", "rich", "numpy", "plugins", "runners"]
+    heavy = ["torch", "transformers", "click", "rich", "numpy", "plugins", "runners", "zmq"]
     code = f"import framework, sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

@@ -12,10 +12,10 @@ from framework.cli.app import INTERRUPTED
 from framework.cli.report import headline, progress, write_json
 from framework.cli.tables import show_latencies, show_priorities, sum_up
 from framework.engine.front import Front
-from framework.engine.llm import DEFAULT_NUM_DRAFTS, proposes_drafts
 from framework.engine.models import limits_for, load_model, resolve_model
 from framework.engine.playback import Outcome, Playback, check_prompts, same_outputs, warm_up
 from framework.engine.promptfile import make_sampling_params, read_prompts
+from framework.engine.settings import DEFAULT_NUM_DRAFTS, proposes_drafts
 from framework.stack import build_manager, complete_stack, parse_stack
 
 if TYPE_CHECKING:

@@ -78,11 +78,13 @@ class Front:
         """
         token_ids = prompt.encode(self.model.tokenizer)
         self._check_vocabulary(prompt, token_ids)
+        arrival = self.clock.now() if arrival_time is None else arrival_time
         request = Request(
             prompt.request_id or self._next_name(),
             token_ids,
             prompt.sampling_params,
-            arrival_time=self.clock.now() if arrival_time is None else arrival_time,
+            arrival_time=arrival,
+            deadline=None if prompt.deadline_s is None else arrival + prompt.deadline_s,
             priority=prompt.priority,
             tenant=prompt.tenant,
             eos_token_ids=self.model.eos_token_ids,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
-
-from attrs import evolve
+from typing import TYPE_CHECKING, Any
 
 from framework.engine.front import Front
-from framework.engine.models import limits_for, load_model, resolve_model
 from framework.engine.prompts import Prompt
+from framework.engine.settings import DEFAULT_BUDGET, DEFAULT_NUM_SEQS, EngineSettings
 from framework.errors import RequestError
 from framework.sampling import SamplingParams
-from framework.stack import build_manager, complete_stack, implemented_hooks, load_plugin
+from framework.stack import complete_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +22,6 @@ if TYPE_CHECKING:
     from framework.engine.prompts import Message, PromptLike
     from framework.loading import Spec
     from framework.protocols import Clock
-
-DEFAULT_NUM_DRAFTS: Final = 4
-DEFAULT_NUM_SEQS: Final = 64
-DEFAULT_BUDGET: Final = 512
 
 
 class LLM:
@@ -78,30 +72,23 @@ class LLM:
         num_threads: int | None = None,
         seed: int = 0,
     ) -> None:
-        stack = complete_stack(plugins)
-        build_manager(stack)  # a bad stack is told before the model is loaded
-        if num_spec_tokens is None:
-            num_spec_tokens = DEFAULT_NUM_DRAFTS if proposes_drafts(stack) else 0
-        directory = resolve_model(model)
-        config = limits_for(
-            directory,
-            {
-                "num_blocks": num_blocks,
-                "block_size": block_size,
-                "max_num_seqs": max_num_seqs,
-                "max_num_batched_tokens": max_num_batched_tokens,
-                "max_model_len": max_model_len,
-                "num_spec_tokens": num_spec_tokens,
-                "async_scheduling": async_scheduling,
-                "seed": seed,
-            },
+        settings = EngineSettings(
+            model=model,
+            plugins=plugins,
+            dtype=dtype,
+            device=device,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_model_len=max_model_len,
+            num_spec_tokens=num_spec_tokens,
+            async_scheduling=async_scheduling,
+            runner=runner,
+            num_threads=num_threads,
+            seed=seed,
         )
-        loaded = load_model(
-            directory, config, runner=runner, dtype=dtype, device=device, num_threads=num_threads
-        )
-        fitting = None if num_blocks is not None else loaded.num_blocks_that_fit()
-        if fitting is not None:
-            loaded = loaded.under(evolve(config, num_blocks=fitting))
+        loaded, stack = settings.open()
         self._open(loaded, stack, None)
 
     @classmethod
@@ -184,11 +171,6 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def proposes_drafts(stack: Sequence[Spec]) -> bool:
-    """Whether a plugin of the stack makes drafts."""
-    return any("propose_drafts" in implemented_hooks(load_plugin(spec)) for spec in stack)
 
 
 def _as_prompts(prompts: Any, sampling_params: Any) -> list[Prompt]:

@@ -56,6 +56,11 @@ def _arrival(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise bad_field(attribute.name, value, "a number of seconds of at least 0")
 
 
+def _deadline(instance: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None:
+        _arrival(instance, attribute, value)
+
+
 def _as_id(value: Any) -> Any:
     return str(value) if type(value) is int else value
 
@@ -86,6 +91,7 @@ class Prompt:
         priority: lower is more urgent.
         tenant: whose it is, or None.
         arrival_s: seconds after the start at which it arrives, where arrivals are played.
+        deadline_s: seconds after its arrival by which it should be done, or None; for policies.
         where: what an error calls it, such as "file.jsonl line 3".
 
     Raises:
@@ -105,6 +111,7 @@ class Prompt:
     priority: int = field(default=0, validator=_priority)
     tenant: str | None = field(default=None, validator=_text)
     arrival_s: float = field(default=0.0, validator=_arrival)
+    deadline_s: float | None = field(default=None, validator=_deadline)
     where: str = "prompt"
 
     def __attrs_post_init__(self) -> None:

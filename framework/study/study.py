@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import field, frozen
 
-from framework.engine.llm import DEFAULT_NUM_DRAFTS, proposes_drafts
+from framework.engine.settings import DEFAULT_NUM_DRAFTS, proposes_drafts
 from framework.errors import bad_field
 from framework.latency import LinearLatency, load_latency
 from framework.stack import build_manager, complete_stack, parse_stack
