@@ -28,9 +28,9 @@ LAYERS = (
     {"output", "protocols", "reports", "latency"},
     {"waiting", "plan"},
     {"hookspecs"},
-    {"stack", "hooks", "combine", "checks", "loading", "arguments"},
+    {"stack", "hooks", "combine", "checks", "loading", "arguments", "timing", "blaming"},
     {"books", "answers", "view", "places", "room", "arrival", "admission", "handout"}
-    | {"update", "scheduler"},
+    | {"update", "assembly", "opening", "swapping", "scheduler"},
     {"engine", "metrics"},
     {"study", "testing", "server"},
     {"cli"},
@@ -43,7 +43,7 @@ SERVER = BASE | {"msgspec", "fastapi", "starlette", "uvicorn", "pydantic", "prom
 MESSAGES = BASE | {"msgspec", "zmq"}
 MESSAGE_FILES = {
     f"framework/engine/{name}.py"
-    for name in ("protocol", "process", "incoming", "peers", "sending", "connection", "client")
+    for name in ("protocol", "process", "receiving", "sending", "launching", "connection")
 }
 """They are imported by those alone who want the engine in a process of its own."""
 PLUGGY_FILES = {f"framework/{name}.py" for name in ("hookspecs", "stack", "hooks")}

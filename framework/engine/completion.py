@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import define, field, frozen
 
+from framework.engine.detokenize import TextStream
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from framework.engine.detokenize import TextStream
+    from framework.engine.tokenizer import Tokenizer
     from framework.metrics import Timeline
     from framework.output import StepResult, TokenLogprobs
     from framework.request import Request
@@ -69,6 +71,27 @@ class Completion:
         }
 
 
+@frozen
+class Piece:
+    """What a request gave since the last piece.
+
+    Attributes:
+        text: new text; empty while a character or a possible stop string is incomplete.
+        token_ids: new tokens.
+        logprobs: one entry a new token, if asked for.
+        finish_reason: of the last piece: "stop", "length", "abort", "rejected" or "error".
+        stop_reason: the stop string or stop token, of the last piece.
+        error: why it was rejected or failed, of the last piece.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    error: str | None = None
+
+
 @define(eq=False)
 class LiveRequest:
     """A request on its way, as the front sees it.
@@ -86,6 +109,32 @@ class LiveRequest:
     completion: Completion | None = None
     _token_ids: list[int] = field(factory=list)
     _logprobs: list[TokenLogprobs] = field(factory=list)
+    _num_in_pieces: int = 0
+
+    @classmethod
+    def of(cls, request: Request, timeline: Timeline, tokenizer: Tokenizer | None) -> LiveRequest:
+        """A request that has been accepted."""
+        params = request.sampling_params
+        text = None if tokenizer is None else TextStream(tokenizer, params.stop, params.min_tokens)
+        return cls(request, timeline, text)
+
+    @property
+    def has_piece(self) -> bool:
+        """Whether there is something to hand out."""
+        return self.completion is not None or len(self._token_ids) > self._num_in_pieces
+
+    def take_piece(self) -> Piece:
+        """All that came since the last piece, however many steps it took."""
+        start, self._num_in_pieces = self._num_in_pieces, len(self._token_ids)
+        ended = self.completion
+        return Piece(
+            self.take_text(),
+            tuple(self._token_ids[start:]),
+            tuple(self._logprobs[start:]),
+            None if ended is None else ended.finish_reason,
+            None if ended is None else ended.stop_reason,
+            None if ended is None else ended.error,
+        )
 
     def take(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], now: float) -> bool:
         """Take what a step gave; True if a stop string is complete, and the rest is left out."""

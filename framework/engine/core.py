@@ -6,21 +6,25 @@ that planning costs the model nothing.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
-from framework.errors import HeadwayError, RunnerError
+from framework.errors import HeadwayError, PolicyError, RunnerError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
 
+    from framework.loading import Spec
     from framework.output import RunnerOutput, SchedulerOutput, StepResult
     from framework.protocols import Runner
     from framework.request import Request
     from framework.scheduler import Scheduler
 
 MOST_IN_FLIGHT = 2
+log = logging.getLogger("headway.core")
 Found: TypeAlias = "RunnerOutput | Future[RunnerOutput]"
 
 
@@ -41,6 +45,7 @@ class EngineCore:
             if scheduler.config.async_scheduling
             else None
         )
+        self._early: deque[StepResult] = deque()
         self._failure: Exception | None = None
         self.is_idle = False
         """The newest plan was empty: nothing to run, or an outside event is awaited."""
@@ -60,7 +65,7 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         """True while a call of `step` is worth it: requests, steps in flight, ids to hand out."""
-        return bool(self._flights) or self.scheduler.has_requests()
+        return bool(self._flights or self._early) or self.scheduler.has_requests()
 
     def step(self) -> StepResult | None:
         """Run one step and apply its results; None if there is no work.
@@ -71,13 +76,46 @@ class EngineCore:
             StallError: what remains can never be scheduled.
             HeadwayError: the runner failed in this or an earlier step; the engine is done.
         """
+        self._check_alive()
+        if self._early:
+            return self._early.popleft()
+        if not self.has_work:
+            return None
+        self._launch()
+        return self._finish_oldest()
+
+    def swap(self, plugins: Sequence[Spec]) -> None:
+        """Put another stack in place of this one; every unfinished request goes on.
+
+        The steps in flight are waited for and applied; the next calls of `step` return what they
+        gave. What a plugin of the old stack raises meanwhile is logged.
+
+        Args:
+            plugins: the whole new stack, last asked first.
+
+        Raises:
+            PluginError, PolicyError: the new stack cannot be used; the old one stays.
+            HeadwayError: transfers of external KV are under way, and the old one stays
+                (`scheduler.has_transfers` tells when they are through); or the runner failed.
+        """
+        self._check_alive()
+        while self._flights:
+            try:
+                self._early.append(self._finish_oldest())
+            except PolicyError as error:
+                log.warning("in the last steps of the stack that is replaced: %s", error)
+                if error.result is not None:
+                    self._early.append(error.result)
+        self.scheduler.swap(plugins)
+
+    def _check_alive(self) -> None:
         if self._failure is not None:
             raise HeadwayError(
                 f"the runner failed earlier and cannot go on: {self._failure}"
             ) from self._failure
-        if not self.has_work:
-            return None
-        self._launch()
+
+    def _finish_oldest(self) -> StepResult:
+        """Wait for the oldest step in flight and apply its results."""
         output, running = self._flights[0]
         try:
             found = running.result()

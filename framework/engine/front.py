@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from framework.engine.completion import LiveRequest
 from framework.engine.core import EngineCore
-from framework.engine.detokenize import TextStream
 from framework.errors import PolicyError, RequestError
 from framework.metrics import Recorder
-from framework.request import Request
 from framework.scheduler import Scheduler
+from framework.stack import complete_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,6 +35,7 @@ class Front:
         model: runner, tokenizer and limits; it outlives the front.
         plugins: the whole stack, last asked first.
         clock: tells the time in seconds; real time by default.
+        timed: time every call of every hook, for `core.scheduler.hook_times()`.
 
     Raises:
         PluginError: the stack cannot be built.
@@ -46,11 +46,13 @@ class Front:
         model: LoadedModel,
         plugins: Sequence[Spec],
         clock: Clock | None = None,
+        *,
+        timed: bool = False,
     ) -> None:
         self.model = model
         self._recorder = Recorder()
         self.core = EngineCore(
-            Scheduler(model.config, [*plugins, self._recorder], clock=clock),
+            Scheduler(model.config, [*plugins, self._recorder], clock=clock, timed=timed),
             model.runner,
         )
         self._live: dict[str, LiveRequest] = {}
@@ -76,40 +78,22 @@ class Front:
         Raises:
             RequestError: it is refused; the message begins with `prompt.where`.
         """
-        token_ids = prompt.encode(self.model.tokenizer)
-        self._check_vocabulary(prompt, token_ids)
-        arrival = self.clock.now() if arrival_time is None else arrival_time
-        request = Request(
-            prompt.request_id or self._next_name(),
+        model = self.model
+        token_ids = prompt.encode(model.tokenizer)
+        prompt.check(token_ids, model.tokenizer, getattr(model.runner, "vocab_size", None))
+        request = prompt.as_request(
             token_ids,
-            prompt.sampling_params,
-            arrival_time=arrival,
-            deadline=None if prompt.deadline_s is None else arrival + prompt.deadline_s,
-            priority=prompt.priority,
-            tenant=prompt.tenant,
-            eos_token_ids=self.model.eos_token_ids,
+            prompt.request_id or self._next_name(),
+            self.clock.now() if arrival_time is None else arrival_time,
+            model.eos_token_ids,
         )
-        params = prompt.sampling_params
-        tokenizer = self.model.tokenizer
-        if params.stop and tokenizer is None:
-            raise RequestError(f"{prompt.where}: stop strings need a tokenizer and there is none")
         try:
             self.core.add(request)
         except RequestError as error:
             raise RequestError(f"{prompt.where}: {error}") from error
-        text = None if tokenizer is None else TextStream(tokenizer, params.stop, params.min_tokens)
-        live = LiveRequest(request, self._recorder.track(request), text)
+        live = LiveRequest.of(request, self._recorder.track(request), model.tokenizer)
         self._live[request.request_id] = live
         return live
-
-    def _check_vocabulary(self, prompt: Prompt, token_ids: Sequence[int]) -> None:
-        """A token that the model does not know would stop a GPU for everybody."""
-        size = getattr(self.model.runner, "vocab_size", None)
-        if size is not None and token_ids and max(token_ids) >= size:
-            raise RequestError(
-                f"{prompt.where}: prompt_token_ids: got {max(token_ids)}, allowed: below {size}, "
-                "the tokens that the model knows"
-            )
 
     def abort(self, request_id: str) -> None:
         """End a request now; it gets a completion with reason "abort". Unknown ids are ignored."""
@@ -188,6 +172,22 @@ class Front:
         for live in lives:
             if live.completion is None:
                 self.abort(live.request.request_id)
+
+    def swap(self, plugins: Sequence[Spec]) -> list[str]:
+        """Put another stack in place of this one; see `EngineCore.swap`.
+
+        Args:
+            plugins: the stack, last asked first, completed as `LLM` does.
+
+        Returns:
+            The names of the new stack.
+
+        Raises:
+            PluginError, PolicyError, HeadwayError: it cannot be used now; the old one stays.
+        """
+        self.core.swap([*complete_stack(plugins), self._recorder])
+        stack = self.core.scheduler.plugins
+        return [name for name, plugin in stack if plugin is not self._recorder]
 
     def drain(self) -> None:
         """End what is left and let the runner hear of it, so that another front can follow."""

@@ -161,6 +161,24 @@ class LLM:
         asked = Prompt.of(prompt, sampling_params or SamplingParams(), "prompt")
         return self.front.stream(self.front.submit(asked))
 
+    def swap(self, plugins: Sequence[Spec]) -> list[str]:
+        """Put another stack in place of this one, also while requests are under way.
+
+        They lose what was computed and nothing else: each goes on to the output that it would
+        have given. The plugins are new ones and hear of every unfinished request.
+
+        Args:
+            plugins: the stack, last asked first, completed as at the start.
+
+        Returns:
+            The names of the new stack.
+
+        Raises:
+            PluginError, PolicyError: it cannot be used; the old one stays, with everything.
+            HeadwayError: blocks are being copied from or to external memory; try again later.
+        """
+        return self.front.swap(plugins)
+
     def close(self) -> None:
         """End what is running and give memory and threads back."""
         self.front.close()

@@ -10,6 +10,7 @@ import attrs
 from attrs import field, frozen
 
 from framework.errors import RequestError, bad_field
+from framework.request import Request
 from framework.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -148,6 +149,38 @@ class Prompt:
         if not token_ids:
             raise RequestError(f"{self.where}: the prompt is empty; allowed: at least one token")
         return token_ids
+
+    def as_request(
+        self, token_ids: Sequence[int], name: str, arrival_time: float, eos: Sequence[int] = ()
+    ) -> Request:
+        """The scheduler's record of it, once it has token ids and a name."""
+        deadline = None if self.deadline_s is None else arrival_time + self.deadline_s
+        return Request(
+            name,
+            token_ids,
+            self.sampling_params,
+            arrival_time=arrival_time,
+            priority=self.priority,
+            tenant=self.tenant,
+            deadline=deadline,
+            eos_token_ids=eos,
+        )
+
+    def check(
+        self, token_ids: Sequence[int], tokenizer: Tokenizer | None, size: int | None
+    ) -> None:
+        """See that stop strings can be found and the model knows the tokens.
+
+        Raises:
+            RequestError: not so.
+        """
+        if self.sampling_params.stop and tokenizer is None:
+            raise RequestError(f"{self.where}: stop strings need a tokenizer and there is none")
+        if size is not None and max(token_ids) >= size:
+            raise RequestError(
+                f"{self.where}: prompt_token_ids: got {max(token_ids)}, allowed: below {size}, "
+                "the tokens that the model knows"
+            )
 
     def _encode(self, tokenizer: Tokenizer | None) -> list[int]:
         if self.prompt_token_ids is not None:

@@ -1,0 +1,330 @@
+"""AsyncEngine: an engine in a process of its own, for asyncio. Text and time are kept here.
+
+The front tokenises, sends requests, and turns tokens into text as they come. Neither side waits
+for the other: a request is sent and forgotten until something comes for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from framework import errors
+from framework.engine.completion import LiveRequest
+from framework.engine.incoming import sampling_fields
+from framework.engine.link import Link
+from framework.engine.models import resolve_model
+from framework.engine.protocol import Abort, Add, Outputs, Reply, Utility
+from framework.engine.stats import Stats
+from framework.engine.streams import Stream
+from framework.engine.tokenizer import HuggingFaceTokenizer
+from framework.errors import EngineDeadError, HeadwayError, RequestError
+from framework.metrics import Timeline
+from framework.output import TokenLogprobs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from framework.engine.prompts import Prompt
+    from framework.engine.protocol import Ended, EngineInfo, FromEngine
+    from framework.engine.settings import EngineSettings
+    from framework.engine.tokenizer import Tokenizer
+
+
+@define(eq=False)
+class AsyncEngine:
+    """One front over one engine; make it with `start`.
+
+    Attributes:
+        tokenizer: of the engine's model.
+
+    Example:
+        >>> engine = await AsyncEngine.start(EngineSettings(model="smollm2"))
+        >>> async with await engine.submit(Prompt(prompt="Hello")) as stream:
+        ...     async for piece in stream:
+        ...         print(piece.text, end="")
+        >>> await engine.close()
+    """
+
+    tokenizer: Tokenizer | None
+    _link: Link
+    _room: asyncio.Semaphore | None
+    _streams: dict[int, Stream] = field(factory=dict, init=False)
+    _names: dict[str, int] = field(factory=dict, init=False)
+    _calls: dict[int, asyncio.Future[Any]] = field(factory=dict, init=False)
+    _last_number: int = field(default=0, init=False)
+    _encoder: ThreadPoolExecutor = field(factory=lambda: ThreadPoolExecutor(1), init=False)
+
+    @classmethod
+    async def start(
+        cls,
+        settings: EngineSettings,
+        *,
+        restart: bool = False,
+        max_num_requests: int | None = None,
+    ) -> Self:
+        """Spawn an engine and wait until it serves.
+
+        Args:
+            settings: what to load; plugins are best named, since instances must be picklable.
+            restart: start a new engine when the process dies.
+            max_num_requests: unfinished requests beyond which `submit` waits; None = no limit.
+
+        Raises:
+            ModelError, PluginError, ConfigError: something in the settings cannot be used.
+            EngineDeadError: the process ended before it was ready.
+        """
+        link = Link(settings, restart)
+        spawned = asyncio.create_task(link.open())  # the model loads while the tokenizer does
+        try:
+            directory = resolve_model(settings.model)
+            tokenizer = await asyncio.to_thread(HuggingFaceTokenizer, directory)
+        except BaseException:
+            spawned.cancel()
+            await link.close(drain=False)
+            raise
+        await spawned
+        room = None if max_num_requests is None else asyncio.Semaphore(max_num_requests)
+        engine = cls(tokenizer, link, room)
+        link.listen(engine._take, engine._lose_everything)
+        return engine
+
+    async def close(self, *, drain: bool = False) -> None:
+        """End the engine: after the requests that it has, or at once."""
+        await self._link.close(drain=drain)
+        self._lose_everything("the engine was closed")
+        self._encoder.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def info(self) -> EngineInfo:
+        """What the engine serves; `plugins` are those it was started with."""
+        return self._link.info
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is an engine to send to."""
+        return self._link.failure is None
+
+    @property
+    def failure(self) -> str | None:
+        """Why there is no engine now."""
+        return self._link.failure
+
+    @property
+    def num_restarts(self) -> int:
+        """Times that a new engine took the place of a dead one."""
+        return self._link.num_restarts
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the engine."""
+        return self._link.pid
+
+    # -----------------------------------------------------------------------------------------
+    # requests
+    # -----------------------------------------------------------------------------------------
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests of this front that have not ended."""
+        return len(self._streams)
+
+    async def submit(self, prompt: Prompt) -> Stream:
+        """Send a prompt to the engine.
+
+        Raises:
+            RequestError: it is refused here; the message begins with `prompt.where`.
+            EngineDeadError: there is no engine.
+        """
+        arrival = time.monotonic()
+        loop = asyncio.get_running_loop()
+        token_ids = await loop.run_in_executor(self._encoder, prompt.encode, self.tokenizer)
+        prompt.check(token_ids, self.tokenizer, self.info.vocab_size)
+        if self._room is not None:
+            await self._room.acquire()
+        try:
+            return self._send(prompt, token_ids, arrival)
+        except BaseException:
+            self._give_room()
+            raise
+
+    def _send(self, prompt: Prompt, token_ids: list[int], arrival: float) -> Stream:
+        key = self._number()
+        name = prompt.request_id or self._link.name(key)
+        if name in self._names:
+            raise RequestError(
+                f"{prompt.where}: request_id: {name!r} is in use by an unfinished request"
+            )
+        request = prompt.as_request(token_ids, name, arrival)
+        self._link.send(
+            Add(
+                key,
+                name,
+                token_ids,
+                sampling_fields(prompt.sampling_params),
+                arrival,
+                prompt.priority,
+                prompt.tenant,
+                request.deadline,
+                request_wave=self._link.wave,
+            )
+        )
+        live = LiveRequest.of(request, Timeline(arrival, len(token_ids)), self.tokenizer)
+        self._names[name] = key
+        stream = self._streams[key] = Stream(key, live, self._leave)
+        return stream
+
+    async def abort(self, request_id: str) -> bool:
+        """End a request of this front now; False if it has none of that name."""
+        key = self._names.get(request_id)
+        if key is None:
+            return False
+        self._leave(key)
+        return True
+
+    def _leave(self, key: int) -> None:
+        """Nobody reads on; the engine need not go on."""
+        if key in self._streams:
+            self._end(key, "abort", None, None)
+            self._send_abort(key)
+
+    def _send_abort(self, key: int) -> None:
+        if self.is_alive:
+            self._link.send(Abort([key]))
+
+    def _give_room(self) -> None:
+        if self._room is not None:
+            self._room.release()
+
+    # -----------------------------------------------------------------------------------------
+    # what the engine says
+    # -----------------------------------------------------------------------------------------
+
+    def _take(self, message: FromEngine) -> None:
+        if isinstance(message, Outputs):
+            self._deliver(message)
+        elif isinstance(message, Reply):
+            self._answer(message)
+
+    def _deliver(self, outputs: Outputs) -> None:
+        now = time.monotonic()
+        for key, token_ids in zip(outputs.keys, outputs.token_ids, strict=True):
+            stream = self._streams.get(key)
+            if stream is None:  # it was left, and the engine had not heard yet
+                continue
+            logprobs = [
+                TokenLogprobs(one.logprob, one.rank, one.top)
+                for one in outputs.logprobs.get(key, ())
+            ]
+            if stream.live.take(token_ids, logprobs, now):
+                text = stream.live.text
+                self._end(key, "stop", None if text is None else text.stopped_by, None)
+                self._send_abort(key)
+            stream.wake()
+        for ended in outputs.ended:
+            self._take_end(ended)
+
+    def _take_end(self, ended: Ended) -> None:
+        stream = self._streams.get(ended.key)
+        if stream is None:
+            return
+        line = stream.timeline
+        line.first_admission = ended.first_admission
+        line.num_cached_tokens = ended.num_cached_tokens
+        line.num_preemptions = ended.num_preemptions
+        line.preempted_s = ended.preempted_s
+        self._end(ended.key, ended.reason, ended.stop_reason, ended.error)
+
+    def _end(self, key: int, reason: str, stop_reason: int | str | None, error: str | None) -> None:
+        stream = self._forget(key)
+        stream.live.end(reason, stop_reason, error, time.monotonic())
+        stream.wake()
+
+    def _forget(self, key: int) -> Stream:
+        stream = self._streams.pop(key)
+        del self._names[stream.request_id]
+        self._give_room()
+        return stream
+
+    def _lose_everything(self, why: str) -> None:
+        """There is no engine any more: every reader and caller hears it."""
+        for key in list(self._streams):
+            self._forget(key).fail(why)
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(EngineDeadError(why))
+
+    # -----------------------------------------------------------------------------------------
+    # calls
+    # -----------------------------------------------------------------------------------------
+
+    async def stats(self) -> Stats:
+        """How the engine stands now."""
+        return Stats(**await self._call("stats"))
+
+    async def plugins(self) -> list[str]:
+        """The names of the stack, last asked first."""
+        names: list[str] = await self._call("plugins")
+        return names
+
+    async def pause(self) -> None:
+        """Make no further step; requests are still accepted."""
+        await self._call("pause")
+
+    async def resume(self) -> None:
+        """Make steps again."""
+        await self._call("resume")
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget what the prefix cache holds; False if requests hold blocks."""
+        done: bool = await self._call("reset_prefix_cache")
+        return done
+
+    async def swap(self, plugins: Sequence[str]) -> list[str]:
+        """Put another stack in place of the running one; every request is carried over.
+
+        Args:
+            plugins: completed with kv_blocks, chunked_prefill and fcfs where they are needed.
+
+        Returns:
+            The names of the new stack.
+
+        Raises:
+            PluginError, HeadwayError: it cannot be used; the old one stays.
+        """
+        names: list[str] = await self._call("swap", list(plugins))
+        return names
+
+    async def _call(self, name: str, *arguments: Any) -> Any:
+        number = self._number()
+        self._link.send(Utility(number, name, list(arguments)))
+        future = self._calls[number] = asyncio.get_running_loop().create_future()
+        try:
+            return await future
+        finally:
+            self._calls.pop(number, None)
+
+    def _answer(self, reply: Reply) -> None:
+        future = self._calls.get(reply.call)
+        if future is None or future.done():
+            return
+        if reply.error is None:
+            future.set_result(reply.value)
+        else:
+            kind = getattr(errors, reply.kind or "", HeadwayError)
+            future.set_exception(kind(reply.error))
+
+    def _number(self) -> int:
+        self._last_number += 1
+        return self._last_number

@@ -1,0 +1,123 @@
+"""What a front sends, made into a request or refused, before anything reaches the scheduler."""
+
+from __future__ import annotations
+
+import time
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from attrs import frozen
+
+from framework.errors import RequestError, did_you_mean
+from framework.request import Request
+from framework.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from framework.engine.protocol import Add
+
+LONGEST_ID = 512
+_SAMPLING = {one.name: one.default for one in attrs.fields(SamplingParams)}
+
+
+@frozen(kw_only=True)
+class Accepts:
+    """What the engine can serve; fixed at its start, so any thread may read it.
+
+    Attributes:
+        max_model_len: most tokens of a request.
+        vocab_size: tokens that the model knows, or None.
+        eos_token_ids: tokens that end an output.
+        pools: whether the runner can answer pooling requests.
+    """
+
+    max_model_len: int
+    vocab_size: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    pools: bool = False
+
+    def request(self, add: Add, *, transfers: bool) -> Request:
+        """The scheduler's record of a request.
+
+        Args:
+            add: as it came.
+            transfers: whether the stack has an owner of external KV.
+
+        Raises:
+            RequestError: a field is not allowed; the message names it.
+        """
+        _check_id(add.request_id)
+        self._check_prompt(add)
+        if add.needs_pooling and not self.pools:
+            raise RequestError("needs_pooling: got True, allowed: False (the runner cannot pool)")
+        if add.kv_transfer is not None and not transfers:
+            raise RequestError(
+                "kv_transfer: got options, allowed: none (no plugin of the stack owns external KV; "
+                "kv_offload is one)"
+            )
+        return Request(
+            add.request_id,
+            add.prompt_token_ids,
+            sampling_params(add.sampling),
+            arrival_time=min(_moment("arrival_time", add.arrival_time), time.monotonic()),
+            priority=add.priority,
+            tenant=add.tenant,
+            deadline=None if add.deadline is None else _moment("deadline", add.deadline),
+            eos_token_ids=self.eos_token_ids,
+            needs_pooling=add.needs_pooling,
+        )
+
+    def _check_prompt(self, add: Add) -> None:
+        tokens = add.prompt_token_ids
+        longest = self.max_model_len - (0 if add.needs_pooling else 1)
+        if not 1 <= len(tokens) <= longest:
+            raise RequestError(
+                f"prompt_token_ids: got {len(tokens)} tokens, allowed: 1 to {longest} "
+                f"(max_model_len {self.max_model_len})"
+            )
+        most = (1 << 32) if self.vocab_size is None else self.vocab_size
+        wrong = next((token for token in (min(tokens), max(tokens)) if not 0 <= token < most), None)
+        if wrong is not None:
+            raise RequestError(
+                f"prompt_token_ids: got {wrong}, allowed: 0 to {most - 1}, "
+                "the tokens that the model knows"
+            )
+
+
+def _check_id(name: str) -> None:
+    if not 1 <= len(name) <= LONGEST_ID:
+        raise RequestError(
+            f"request_id: got {len(name)} characters, allowed: 1 to {LONGEST_ID} of them"
+        )
+
+
+def sampling_params(fields: dict[str, Any]) -> SamplingParams:
+    """Sampling parameters from the fields that are not the default.
+
+    Raises:
+        RequestError: a field is unknown or has a wrong value.
+    """
+    for name in fields:
+        if name not in _SAMPLING:
+            raise RequestError(
+                f"sampling: no such field {name!r}.{did_you_mean(str(name), _SAMPLING)}"
+            )
+    try:
+        return SamplingParams(**fields)
+    except (ValueError, TypeError) as error:
+        raise RequestError(str(error)) from error
+
+
+def sampling_fields(params: SamplingParams) -> dict[str, Any]:
+    """The fields that an engine must know: those that are not the default, without `stop`."""
+    return {
+        name: value
+        for name, default in _SAMPLING.items()
+        if name != "stop" and (value := getattr(params, name)) != default
+    }
+
+
+def _moment(name: str, value: float) -> float:
+    if not isfinite(value):
+        raise RequestError(f"{name}: got {value!r}, allowed: seconds on the machine's clock")
+    return value

@@ -1,0 +1,306 @@
+"""EngineCoreProc: the engine core's busy loop, fed by one queue and speaking into an outbox.
+
+It blocks while there is nothing to do, else drains its queue and makes a step. Clients neither
+wait for it nor make it wait. What goes wrong with one request, or with a plugin, ends that request
+or is told; only a failed runner ends the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from queue import Empty
+from typing import TYPE_CHECKING, Final
+
+from attrs import define, field
+
+from framework.engine.protocol import Abort, Ended, Logprobs, Outputs, Shutdown, Stopped, Utility
+from framework.engine.receiving import NewRequest, PeerLost
+from framework.engine.utilities import Utilities
+from framework.errors import PolicyError, RequestError, StallError
+from framework.stack import complete_stack, implemented_hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from framework.engine.core import EngineCore
+    from framework.engine.receiving import Incoming, InputQueue
+    from framework.engine.sending import Outbox
+    from framework.metrics import Recorder, Timeline
+    from framework.output import StepResult
+
+IDLE_S: Final = 0.001
+TRANSFERS_S: Final = 10.0
+"""How long a swap waits for transfers that still use blocks."""
+MOST_FAILED_STEPS: Final = 3
+"""Steps in a row that a plugin may fail, with nobody to blame it on, before all requests end."""
+log = logging.getLogger("headway.process")
+
+
+@define(eq=False)
+class Owned:
+    """Whose a request is, and what that front calls it."""
+
+    peer: bytes
+    key: int
+    timeline: Timeline
+
+
+@define(eq=False)
+class EngineCoreProc:
+    """One engine core between an input queue and an outbox.
+
+    Args:
+        core: what is stepped.
+        recorder: the plugin of its stack that keeps timelines.
+        queue: what is to be done, in order.
+        outbox: where results go.
+    """
+
+    core: EngineCore
+    recorder: Recorder
+    queue: InputQueue
+    outbox: Outbox
+    is_paused: bool = field(default=False, init=False)
+    _owned: dict[str, Owned] = field(factory=dict, init=False)
+    _names: dict[tuple[bytes, int], str] = field(factory=dict, init=False)
+    _utilities: Utilities = field(init=False)
+    _is_draining: bool = field(default=False, init=False)
+    _is_over: bool = field(default=False, init=False)
+    _was_busy: bool = field(default=False, init=False)
+    _num_failed_steps: int = field(default=0, init=False)
+    has_connector: bool = field(default=False, init=False)
+    """Whether the stack owns external KV; read by the input thread."""
+    num_plugin_errors: int = field(default=0, init=False)
+    """Failures of plugins since the start."""
+    last_plugin_error: str | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._utilities = Utilities(self)
+        self._look_at_stack()
+
+    def run_busy_loop(self) -> None:
+        """Serve until told to stop.
+
+        Raises:
+            Exception: the runner, or the core itself, failed; all peers have been told.
+        """
+        try:
+            while not self._is_over:
+                self._take_input()
+                if not self.is_paused and self.core.has_work:
+                    self._step()
+                self._note_idleness()
+        except Exception as error:
+            self._stop(f"the engine failed: {type(error).__name__}: {error}", failed=True)
+            raise
+
+    # -----------------------------------------------------------------------------------------
+    # input
+    # -----------------------------------------------------------------------------------------
+
+    def _take_input(self) -> None:
+        """Block while there is nothing to do; then take everything that has come."""
+        if self.is_paused or not self.core.has_work:
+            self._handle(*self.queue.get())
+        elif self.core.is_idle:
+            self._wait()
+        while not (self.queue.empty() or self._is_over):
+            self._handle(*self.queue.get())
+
+    def _wait(self) -> None:
+        """Something outside is awaited: look again soon, or when something comes."""
+        with suppress(Empty):
+            self._handle(*self.queue.get(timeout=IDLE_S))
+
+    def _handle(self, peer: bytes, item: Incoming) -> None:
+        if isinstance(item, NewRequest):
+            self._add(peer, item)
+        elif isinstance(item, Abort):
+            for key in item.keys:
+                self._abort(peer, key)
+        elif isinstance(item, Utility):
+            self.outbox.put(peer, self._utilities.call(item))
+        elif isinstance(item, PeerLost):
+            for owner, key in [one for one in self._names if one[0] == peer]:
+                self._abort(owner, key)
+        elif isinstance(item, Shutdown):
+            self._shut_down(drain=item.drain)
+
+    def _add(self, peer: bytes, new: NewRequest) -> None:
+        self.outbox.wave = max(self.outbox.wave, new.request_wave)
+        request = new.request
+        if self._is_draining:
+            return self._refuse(peer, new.key, "abort", "the engine is shutting down")
+        try:
+            self.core.add(request)
+        except RequestError as error:
+            return self._refuse(peer, new.key, "rejected", str(error))
+        except PolicyError as error:
+            self._note(error)
+            return self._refuse(peer, new.key, "error", str(error))
+        owned = Owned(peer, new.key, self.recorder.track(request))
+        self._owned[request.request_id] = owned
+        self._names[peer, new.key] = request.request_id
+        return None
+
+    def _refuse(self, peer: bytes, key: int, reason: str, error: str) -> None:
+        self.outbox.put(peer, Outputs([], [], [Ended(key, reason, error=error)]))
+
+    def _abort(self, peer: bytes, key: int) -> None:
+        """End a request of this peer; unknown and ended ones are ignored."""
+        name = self._names.get((peer, key))
+        if name is not None:
+            self._end(name, "abort", None)
+
+    def _end(self, name: str, reason: str, error: str | None) -> None:
+        """Take a request out of the core and tell its owner."""
+        try:
+            self.core.abort(name)
+        except PolicyError as failed:  # it is out of the books all the same
+            self._note(failed)
+        owned = self._forget(name)
+        if owned is not None:
+            self.outbox.put(owned.peer, Outputs([], [], [_ended(owned, reason, None, error)]))
+
+    def _forget(self, name: str) -> Owned | None:
+        owned = self._owned.pop(name, None)
+        if owned is not None:
+            del self._names[owned.peer, owned.key]
+        return owned
+
+    # -----------------------------------------------------------------------------------------
+    # steps
+    # -----------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        self._was_busy = True
+        try:
+            result = self.core.step()
+        except PolicyError as error:
+            self._survive(error)
+        except StallError as error:
+            self._end_blamed(error.request_id, str(error))
+        else:
+            self._num_failed_steps = 0
+            if result is not None:
+                self._tell(result)
+
+    def _tell(self, result: StepResult) -> None:
+        """Each peer gets what its requests got."""
+        messages: dict[bytes, Outputs] = {}
+        owned_by = self._owned
+        for name, token_ids in zip(result.req_ids, result.new_token_ids, strict=True):
+            owned = owned_by.get(name)
+            if owned is None:
+                continue
+            message = messages.get(owned.peer)
+            if message is None:
+                message = messages[owned.peer] = Outputs([], [])
+            message.keys.append(owned.key)
+            message.token_ids.append(list(token_ids))
+            if found := result.logprobs.get(name):
+                message.logprobs[owned.key] = [
+                    Logprobs(one.logprob, one.rank, dict(one.top)) for one in found
+                ]
+        for name, reason in result.finish_reasons.items():
+            owned = self._forget(name)
+            if owned is not None:
+                ended = _ended(
+                    owned, reason, result.stop_reasons.get(name), result.errors.get(name)
+                )
+                messages.setdefault(owned.peer, Outputs([], [])).ended.append(ended)
+        for peer, message in messages.items():
+            self.outbox.put(peer, message)
+
+    def _survive(self, error: PolicyError) -> None:
+        """A plugin failed: what was computed is told; who cannot be planned is ended."""
+        self._note(error)
+        if error.result is not None:
+            return self._tell(error.result)
+        if error.request_id is not None:
+            return self._end_blamed(error.request_id, str(error))
+        self._num_failed_steps += 1
+        if self._num_failed_steps >= MOST_FAILED_STEPS:
+            self._num_failed_steps = 0
+            self._end_blamed(None, str(error))
+        return None
+
+    def _end_blamed(self, name: str | None, why: str) -> None:
+        """End the request that is to blame, or all of them if nobody is known."""
+        blamed = [name] if name in self._owned else list(self._owned)
+        log.error("%d requests end with an error: %s", len(blamed), why)
+        for one in blamed:
+            assert one is not None
+            self._end(one, "error", why)
+
+    def _note(self, error: PolicyError) -> None:
+        self.num_plugin_errors += 1
+        self.last_plugin_error = str(error)
+        log.error("%s", error)
+
+    def _note_idleness(self) -> None:
+        """A wave of requests ends when nothing is left."""
+        if self._was_busy and not self.core.has_work:
+            self._was_busy = False
+            self.outbox.wave += 1
+        if self._is_draining and not self.core.has_work:
+            self._stop("it was shut down", failed=False)
+
+    # -----------------------------------------------------------------------------------------
+    # the stack
+    # -----------------------------------------------------------------------------------------
+
+    @property
+    def plugins(self) -> list[str]:
+        """The names of the stack, last asked first."""
+        return [name for name, one in self.core.scheduler.plugins if one is not self.recorder]
+
+    def swap(self, specs: Sequence[str]) -> None:
+        """Put another stack in place of this one; transfers under way are waited for.
+
+        Raises:
+            PluginError, HeadwayError: it cannot be used; the old one stays.
+        """
+        stack = [*complete_stack(specs), self.recorder]
+        patience = time.monotonic() + TRANSFERS_S
+        while self.core.scheduler.has_transfers and time.monotonic() < patience:
+            self._step()
+        self.core.swap(stack)
+        self._look_at_stack()
+
+    def _look_at_stack(self) -> None:
+        plugins = [one for _, one in self.core.scheduler.plugins]
+        self.has_connector = any("lookup_external" in implemented_hooks(one) for one in plugins)
+
+    # -----------------------------------------------------------------------------------------
+    # the end
+    # -----------------------------------------------------------------------------------------
+
+    def _shut_down(self, *, drain: bool) -> None:
+        self._is_draining = True
+        if not drain:
+            for name in list(self._owned):
+                self._end(name, "abort", "the engine was shut down")
+            self._stop("it was shut down", failed=False)
+
+    def _stop(self, reason: str, *, failed: bool) -> None:
+        self._is_over = True
+        for peer in list(self.outbox.peers):
+            self.outbox.put(peer, Stopped(reason, failed))
+
+
+def _ended(owned: Owned, reason: str, stop_reason: int | str | None, error: str | None) -> Ended:
+    line = owned.timeline
+    preempted_s = line.preempted_s
+    return Ended(
+        owned.key,
+        reason,
+        stop_reason,
+        error,
+        line.first_admission,
+        line.num_cached_tokens,
+        line.num_preemptions,
+        preempted_s,
+    )
