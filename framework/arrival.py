@@ -23,7 +23,7 @@ def check_new(books: Books, request: Request) -> None:
     if request.status is not Status.WAITING or request.num_computed_tokens:
         raise RequestError(f"request {name!r} was added before; build a new Request")
     _check_prompt(books, request)
-    _limit_length(books, request)
+    limit_length(books, request)
 
 
 def _check_prompt(books: Books, request: Request) -> None:
@@ -43,7 +43,8 @@ def _check_prompt(books: Books, request: Request) -> None:
         )
 
 
-def _limit_length(books: Books, request: Request) -> None:
+def limit_length(books: Books, request: Request) -> None:
+    """Set the length at which it will end; refuse what the pool can never hold."""
     config, kv, length = books.config, books.kv, request.num_prompt_tokens
     max_tokens = request.sampling_params.max_tokens
     request.length_limit = min(length + (max_tokens or config.max_model_len), config.max_model_len)

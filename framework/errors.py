@@ -36,17 +36,36 @@ class PolicyError(HeadwayError):
     """
 
     def __init__(
-        self, *, plugin: str, hook: str, got: str, allowed: str, request_id: str | None = None
+        self,
+        *,
+        plugin: str,
+        hook: str,
+        got: str,
+        allowed: str,
+        request_id: str | None = None,
+        step: int | None = None,
     ) -> None:
-        about = f" for request {request_id!r}" if request_id is not None else ""
-        super().__init__(f"plugin {plugin!r}, hook {hook!r}{about}: {got}; allowed: {allowed}")
         self.plugin = plugin
         self.hook = hook
         self.got = got
         self.allowed = allowed
         self.request_id = request_id
+        self.step = step
         self.result: Any = None
         """The StepResult, if the error came while results were applied: they are in the books."""
+        super().__init__(self._sentence())
+
+    def in_step(self, step: int) -> None:
+        """Note the step in which it happened; the message tells it where no request is known."""
+        self.step = step
+        self.args = (self._sentence(),)
+
+    def _sentence(self) -> str:
+        about = "" if self.step is None else f" in step {self.step}"
+        if self.request_id is not None:
+            about = f" for request {self.request_id!r}"
+        where = f"plugin {self.plugin!r}, hook {self.hook!r}{about}"
+        return f"{where}: {self.got}; allowed: {self.allowed}"
 
 
 class RunnerError(HeadwayError):
@@ -54,7 +73,14 @@ class RunnerError(HeadwayError):
 
 
 class StallError(HeadwayError):
-    """Work remains, nothing can be scheduled, and no outside event is awaited."""
+    """Work remains, nothing can be scheduled, and no outside event is awaited.
+
+    `request_id` is the request that is blocked first.
+    """
+
+    def __init__(self, message: str, request_id: str | None = None) -> None:
+        super().__init__(message)
+        self.request_id = request_id
 
 
 class EngineDeadError(HeadwayError):

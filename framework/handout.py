@@ -137,7 +137,8 @@ def _check_stall(books: Books, plan: StepPlan) -> None:
     )
     raise StallError(
         f"step {plan.step}: nothing can be scheduled and nothing outside is awaited; "
-        f"{len(books.requests)} requests remain; {blocked.request_id!r} is blocked: {reason}"
+        f"{len(books.requests)} requests remain; {blocked.request_id!r} is blocked: {reason}",
+        blocked.request_id,
     )
 
 

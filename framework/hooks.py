@@ -15,10 +15,10 @@ from attrs import frozen
 
 from framework import combine
 from framework.hookspecs import KIND_OF, PARAMETERS, Collect, Limit, Observe, OwnOrder, SetUp
+from framework.timing import HookTime, Times, timed, timed_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from types import CodeType, TracebackType
 
     import pluggy
 
@@ -63,6 +63,7 @@ class Hooks:
     publish: Callable[[Request, int], None]
     withdraw: Callable[[Request, BlockIds], None]
     release: Callable[[Request], None]
+    reset_prefix_cache: Callable[[], bool | None]
     kv_view: Callable[[SchedulerConfig], KvView | None]
     lookup_external: Callable[[Request, Hit], ExternalHit | Answer | None]
     external_allocated: Callable[[Request, BlockIds, Hit], None]
@@ -94,17 +95,21 @@ class Hooks:
         return self._answered[hook][0]
 
 
-def resolve(manager: pluggy.PluginManager, trace: bool = False) -> Hooks:
+def resolve(
+    manager: pluggy.PluginManager, trace: bool = False, times: Times | None = None
+) -> Hooks:
     """The hooks of a manager made by `build_manager`, each as one direct callable.
 
     Parameters:
         manager: nothing may be registered on it afterwards.
         trace: go through pluggy's callers, so that its call monitoring hears every call.
+        times: where every implementation adds the time of its calls; None = none is timed. With
+            `trace` nothing is: pluggy's monitoring can tell.
     """
     calls: dict[str, Callable[..., Any]] = {}
     answered: dict[str, list[str]] = {}
     for name, kind in KIND_OF.items():
-        hook = _Hook(manager, kind, name)
+        hook = _Hook(manager, kind, name, times)
         calls[name] = hook.traced(manager) if trace else hook.direct()
         answered[name] = hook.answered
     return Hooks(**calls, answered=answered)
@@ -113,8 +118,11 @@ def resolve(manager: pluggy.PluginManager, trace: bool = False) -> Hooks:
 class _Hook:
     """One hook while it is being resolved."""
 
-    def __init__(self, manager: pluggy.PluginManager, kind: type, name: str) -> None:
+    def __init__(
+        self, manager: pluggy.PluginManager, kind: type, name: str, times: Times | None
+    ) -> None:
         self.name = name
+        self.times = times
         self.kind = kind
         self.parameters = PARAMETERS[name]
         implementations = getattr(manager.hook, name).get_hookimpls()[::-1]
@@ -156,9 +164,13 @@ class _Hook:
     def _positional(self, implementation: pluggy.HookImpl) -> Callable[..., Any]:
         """The implementation, taking every parameter of the spec in the order of the spec."""
         function: Callable[..., Any] = implementation.function
-        if implementation.argnames == self.parameters:
+        if implementation.argnames != self.parameters:
+            function = _generated(self.parameters, ", ".join(implementation.argnames), function)
+        if self.times is None:
             return function
-        return _generated(self.parameters, ", ".join(implementation.argnames), function)
+        key = (implementation.plugin_name, self.name)
+        total = self.times.setdefault(key, HookTime(*key))
+        return (timed_wrapper if implementation.wrapper else timed)(function, total)
 
     def _combined(self, asked: combine.Asked, answered: list[str]) -> Callable[..., Any]:
         """Several implementations as one, by the rule of the kind."""
@@ -199,34 +211,3 @@ def _generated(
     source = f"lambda {', '.join(parameters)}: function({arguments})"
     adapter: Callable[..., Any] = eval(source, {"function": function})
     return adapter
-
-
-def culprit(error: BaseException, manager: pluggy.PluginManager) -> tuple[str, str] | None:
-    """(plugin, hook) of the innermost implementation in the traceback, or None: not a plugin's."""
-    implementations: dict[CodeType, list[tuple[str, pluggy.HookImpl]]] = {}
-    for hook in KIND_OF:
-        for one in getattr(manager.hook, hook).get_hookimpls():
-            for code in _codes(one.function):
-                implementations.setdefault(code, []).append((hook, one))
-    found: tuple[str, str] | None = None
-    traceback: TracebackType | None = error.__traceback__
-    while traceback is not None:
-        frame = traceback.tb_frame
-        here = implementations.get(frame.f_code, [])
-        # Two instances of one class share their code; the frame's self tells them apart.
-        values = {id(value) for value in frame.f_locals.values()} if here else set()
-        own = [pair for pair in here if id(pair[1].plugin) in values] or here
-        if own:
-            found = own[0][1].plugin_name, own[0][0]
-        traceback = traceback.tb_next
-    return found
-
-
-def _codes(function: Any) -> list[CodeType]:
-    """The code of an implementation, and of what its decorators wrap."""
-    function = getattr(function, "__func__", function)
-    codes = [function.__code__] if hasattr(function, "__code__") else []
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-        codes.append(function.__code__)
-    return codes

@@ -317,6 +317,18 @@ class OwnBlocks:
         """
 
     @hookspec(firstresult=True)
+    def reset_prefix_cache(self) -> bool | None:
+        """Forget the names of all cached blocks, so that nothing is found in the cache.
+
+        When: between steps, when somebody asks for it.
+        Default: refused.
+        Returns: True, nothing is named any more · False or None, refused, and nothing was changed
+        (as where requests hold blocks).
+
+        May change the owner's own books. Cost: rare.
+        """
+
+    @hookspec(firstresult=True)
     def kv_view(self, config: SchedulerConfig) -> KvView | None:
         """Set the pool up and give its read-only face, which policies see as `step.kv`.
 

@@ -120,9 +120,13 @@ _TIMELINE: StashKey[Timeline] = StashKey()
 
 @define(eq=False)
 class Recorder:
-    """Plugin that writes timelines. It only observes, at arrivals, admissions and preemptions."""
+    """Plugin that writes timelines. It only observes, at arrivals, admissions and preemptions.
+
+    One instance lasts over swaps of the stack.
+    """
 
     name = "recorder"
+    stash_keys = (_TIMELINE,)
 
     def track(self, request: Request) -> Timeline:
         """The timeline of a request; the first call begins it."""
@@ -131,6 +135,11 @@ class Recorder:
             timeline = Timeline(request.arrival_time, request.num_prompt_tokens)
             request.stash[_TIMELINE] = timeline
         return timeline
+
+    def swapped(self, preempted: Sequence[Request], now: float) -> None:
+        """Note who lost its place by a swap of the stack, of which no hook tells."""
+        for request in preempted:
+            self.track(request).lost_place(now)
 
     @hookimpl
     def request_admitted(self, request: Request, hit: Hit, resumed: bool, step: StepView) -> None:

@@ -9,27 +9,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from framework import answers, places, update
+import attrs
+
+from framework import opening, places, swapping, update
 from framework.admission import admit, next_waiting
 from framework.arrival import check_new
-from framework.books import Books, Counters, Event
+from framework.assembly import Assembly, assemble
+from framework.blaming import blamed
+from framework.books import Counters, Event
 from framework.clock import MonotonicClock
 from framework.config import SchedulerConfig
-from framework.errors import HeadwayError, PolicyError, RequestError
+from framework.errors import PolicyError
 from framework.handout import hand_out
-from framework.hooks import NOTHING, culprit, resolve
-from framework.plan import StepPlan
+from framework.hooks import NOTHING
 from framework.protocols import Clock, KvView, LatencyModel
-from framework.reports import Setup
 from framework.request import Request, Status
 from framework.room import count_tokens, find_blocks, find_encoder_room
-from framework.stack import DEFAULT_STACK, build_manager, plugin_name
-from framework.view import StepView, Surroundings
+from framework.stack import DEFAULT_STACK, load_plugin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from framework.output import RunnerOutput, SchedulerOutput, StepResult
+    from framework.plan import StepPlan
+    from framework.timing import HookTime, Times
     from framework.waiting import WaitingQueue
 
 
@@ -43,6 +46,7 @@ class Scheduler:
         clock: tells the time in seconds; real time by default.
         latency: what policies may predict with, or None.
         trace: call hooks through pluggy, so that its call monitoring sees them (slow).
+        timed: time every call of every hook, for `hook_times`; not with `trace`.
 
     Raises:
         PluginError: the stack cannot be built.
@@ -56,35 +60,55 @@ class Scheduler:
         clock: Clock | None = None,
         latency: LatencyModel | None = None,
         trace: bool = False,
+        timed: bool = False,
     ) -> None:
         self.config = config or SchedulerConfig()
-        self._manager = build_manager(plugins)
-        hooks = resolve(self._manager, trace=trace)
-        books = Books(self.config, hooks, clock or MonotonicClock())
-        kv = hooks.kv_view(self.config)
-        books.kv = kv
-        self._books = books
-        self._counts_always = (
-            self.config.async_scheduling
-            or hooks.compute_num_new_tokens is not NOTHING
-            or hooks.allocate_encoder is not NOTHING  # a chunk of one token may need room
+        self._clock = clock or MonotonicClock()
+        self._latency = latency
+        self._trace = trace
+        self._times: Times | None = {} if timed else None
+        self._adopt(self._assembled(plugins))
+
+    def _assembled(self, plugins: Sequence[object]) -> Assembly:
+        return assemble(
+            self.config, plugins, self._clock, self._latency, trace=self._trace, times=self._times
         )
-        self._around = Surroundings(
-            self.config, kv, latency, lambda: books.running, lambda: books.loading, self._predict
-        )
-        self.probes: set[str] = set()
-        hooks.scheduler_built(
-            Setup(
-                self.config,
-                books.clock,
-                books.waiting,
-                kv,
-                latency,
-                self.probes,
-                self._predict,
-                plugin_name,
-            )
-        )
+
+    def _adopt(self, assembly: Assembly) -> None:
+        self._books = assembly.books
+        self._manager = assembly.manager
+        self._around = assembly.around
+        self._counts_always = assembly.counts_always
+        self.probes = assembly.probes
+
+    def swap(self, plugins: Sequence[object]) -> None:
+        """Put another stack in the place of this one; every unfinished request goes on.
+
+        Nothing counts as computed any more: who ran waits as if preempted, and is asked about
+        before those who waited, each in its order. What the old plugins stored on requests is
+        gone, the new ones hear `request_arrived` of each. The books (totals, events, numbers of
+        steps, ends not told yet) go on; the old plugins are not called again.
+
+        Args:
+            plugins: the new stack, the last asked first; instances must be new ones, unless they
+                are made to last (`framework.swapping.Lasting`).
+
+        Raises:
+            PluginError: the stack cannot be built, or cannot serve a request that is under way.
+            PolicyError: a new plugin raised.
+            HeadwayError: a step is in flight, or `has_transfers`.
+            In every case the old stack stays and nothing has changed.
+        """
+        swapping.check_quiet(self._books)
+        loaded = [load_plugin(spec) for spec in plugins]
+        lasting = swapping.find_lasting((plugin for _, plugin in self.plugins), loaded)
+        new = self._assembled(loaded)
+        names = [name for name, _ in new.manager.list_name_plugin()]
+        try:
+            swapping.carry_over(self._books, new.books, names, lasting)
+        except Exception as error:
+            raise blamed(error, new.manager) from error
+        self._adopt(new)
 
     def add_request(self, request: Request) -> None:
         """Accept a request into the waiting queue.
@@ -99,7 +123,7 @@ class Scheduler:
             books.hooks.request_arrived(request, books.waiting)
             rank = books.waiting.rank_of(request, Status.WAITING)
         except Exception as error:
-            raise self._blamed(error) from error
+            raise blamed(error, self._manager) from error
         request.num_slots = request.num_slots if books.kv is None else 0
         books.requests[request.request_id] = request
         books.waiting.put_back(request, rank)
@@ -115,7 +139,7 @@ class Scheduler:
         try:
             places.finish(self._books, request, Status.FINISHED_ABORTED)
         except Exception as error:
-            raise self._blamed(error) from error
+            raise blamed(error, self._manager) from error
         return True
 
     def schedule(self) -> SchedulerOutput:
@@ -126,10 +150,10 @@ class Scheduler:
             StallError: work remains that can never be scheduled.
         """
         books = self._books
-        plan = self._open()
+        plan = opening.open_plan(books, self._around)
         try:
-            self._begin(plan)
-            order = iter(self._order_running(plan))
+            opening.begin(books, plan)
+            order = iter(opening.order_running(books, plan))
             while (request := self._next_running(order, plan)) and plan.budget_left:
                 if request in plan.lost:
                     continue
@@ -153,10 +177,10 @@ class Scheduler:
                     admit(books, waiter, plan)
             return hand_out(books, plan)
         except Exception as error:
-            blamed = self._blamed(error)
+            fault = blamed(error, self._manager, plan.step)
             for further in places.drop(books, plan):
-                blamed.add_note(f"and while the plan was dropped: {further!r}")
-            raise blamed from error
+                fault.add_note(f"and while the plan was dropped: {further!r}")
+            raise fault from error
 
     def update_from_output(
         self, output: SchedulerOutput, runner_output: RunnerOutput
@@ -170,11 +194,23 @@ class Scheduler:
         errors: list[Exception] = []
         result = update.apply(self._books, output, runner_output, errors)
         if errors:
-            blamed = self._blamed(errors[0])
-            if isinstance(blamed, PolicyError):
-                blamed.result = result
-            raise blamed from errors[0]
+            fault = blamed(errors[0], self._manager, output.step)
+            if isinstance(fault, PolicyError):
+                fault.result = result
+            raise fault from errors[0]
         return result
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget every cached block; False, and nothing done, while requests hold blocks.
+
+        Raises:
+            PolicyError: the owner of blocks raised.
+        """
+        try:
+            is_done = self._books.hooks.reset_prefix_cache()
+        except Exception as error:
+            raise blamed(error, self._manager) from error
+        return self._books.kv is None or is_done is True
 
     def has_unfinished_requests(self) -> bool:
         """True while a request waits or runs."""
@@ -184,6 +220,17 @@ class Scheduler:
         """True while a step is worth planning: requests, ended ids to hand out, transfers."""
         books = self._books
         return bool(books.requests or books.finished_ids or books.held or books.aborted_loads)
+
+    @property
+    def has_transfers(self) -> bool:
+        """True while external KV moves between blocks and elsewhere: `swap` must wait."""
+        return swapping.has_transfers(self._books)
+
+    def hook_times(self) -> list[HookTime]:
+        """Calls and seconds of each hook of each plugin, of all stacks so far; empty if the
+        scheduler is not `timed`."""
+        times = (self._times or {}).values()
+        return [attrs.evolve(total) for total in times if total.num_calls]
 
     @property
     def requests(self) -> Mapping[str, Request]:
@@ -216,7 +263,7 @@ class Scheduler:
 
     @property
     def counters(self) -> Counters:
-        """Totals since the scheduler was built."""
+        """Totals since the scheduler was built, over all its stacks."""
         return self._books.counters
 
     @property
@@ -234,76 +281,6 @@ class Scheduler:
         """(name, instance) of every plugin, in the order of the stack."""
         return list(self._manager.list_name_plugin())
 
-    def _open(self) -> StepPlan:
-        books, config = self._books, self.config
-        most = 2 if config.async_scheduling else 1
-        if len(books.in_flight) >= most:
-            raise HeadwayError(
-                f"schedule() with {len(books.in_flight)} steps in flight; allowed: fewer than "
-                f"{most} (async_scheduling is {config.async_scheduling}); call "
-                "update_from_output() first"
-            )
-        plan = StepPlan(
-            step=books.num_steps,
-            now=books.clock.now(),
-            budget=config.token_budget,
-            budget_left=config.token_budget,
-            num_slots=config.num_slots,
-            num_running_at_start=len(books.running),
-            num_waiting_at_start=books.num_waiting,
-        )
-        plan.view = StepView(plan, self._around)
-        return plan
-
-    def _begin(self, plan: StepPlan) -> None:
-        books = self._books
-        if books.hooks.is_ready is not NOTHING:
-            for request in books.waiting.parked:
-                self._poll(request)
-        for request in books.awaiting:
-            books.waiting.set_aside(request)
-        rejected = books.hooks.pick_rejected(books.waiting, plan.view)
-        if rejected:
-            what = "requests of the waiting queue"
-            chosen = answers.distinct(books.hooks, "pick_rejected", rejected, books.waiting, what)
-            for request in chosen:
-                plan.num_rejected += 1
-                places.refuse(books, request, Status.FINISHED_REJECTED, "shed by pick_rejected")
-
-    def _poll(self, request: Request) -> None:
-        try:
-            ready = self._books.hooks.is_ready(request)
-        except RequestError as error:
-            places.refuse(self._books, request, Status.FINISHED_ERROR, str(error))
-        else:
-            if ready is not False:
-                self._books.waiting.unpark(request)
-
-    def _order_running(self, plan: StepPlan) -> Iterable[Request]:
-        books = self._books
-        order = books.hooks.order_running(books.running, plan.view)
-        if order is None:
-            return tuple(books.running)
-        what = "running requests"
-        return answers.distinct(books.hooks, "order_running", order, set(books.running), what)
-
     def _next_running(self, order: Iterator[Request], plan: StepPlan) -> Request | None:
         """The next running request that needs a decision."""
         return next(order, None) if self._counts_always else plan.add_plain(order)
-
-    def _predict(self, request: Request) -> float | None:
-        return self._books.hooks.predict_output_len(request)
-
-    def _blamed(self, error: Exception) -> Exception:
-        """The error as the user should see it: a plugin's fault names the plugin and the hook."""
-        if isinstance(error, HeadwayError):
-            return error
-        who = culprit(error, self._manager)
-        if who is None:
-            return error
-        return PolicyError(
-            plugin=who[0],
-            hook=who[1],
-            got=f"raised {type(error).__name__}: {error}",
-            allowed="an answer, or None",
-        )

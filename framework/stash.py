@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -42,3 +45,9 @@ class Stash:
         """The value stored under `key`, or `default`."""
         value: T | D = self._values.get(key, default)
         return value
+
+    def only(self, keys: Iterable[StashKey[Any]]) -> Stash:
+        """A new stash with what is stored under these keys, and nothing else."""
+        stash = Stash()
+        stash._values = {key: self._values[key] for key in keys if key in self._values}
+        return stash

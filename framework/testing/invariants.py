@@ -34,14 +34,14 @@ class InvariantError(AssertionError):
 class Invariants:
     """Checks one scheduler; build it before the first request is added.
 
-    Call `after_schedule` and `after_update` with what each call gave, `check_state` at any other
-    moment, `at_idle` when nothing is left. Each raises InvariantError with a sentence.
+    Call `after_schedule` and `after_update` with what each call gave, `after_swap` after a swap,
+    `check_state` at any other moment, `at_idle` when nothing is left. Each raises InvariantError
+    with a sentence.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        hooks = {hook for _, plugin in scheduler.plugins for hook in implemented_hooks(plugin)}
-        self._has_external = bool(hooks & {"lookup_external", "may_release"})
+        self._learn_stack()
         self._last_event: Event | None = None
         self._names: set[str] = set()
         self._num_live: Counter[str] = Counter()
@@ -80,6 +80,20 @@ class Invariants:
         )
         names = result.req_ids
         _expect(len(set(names)) == len(names), f"step {result.step}: a request has two results")
+
+    def after_swap(self) -> None:
+        """Another stack is in place: nobody runs or holds blocks."""
+        self._learn_stack()
+        self.check_state()
+        kv = self.scheduler.kv
+        _expect(not self.scheduler.running, "swapped, and somebody runs")
+        free = kv is None or kv.num_free_blocks == kv.num_total_blocks
+        _expect(free, "swapped, and blocks are held")
+
+    def _learn_stack(self) -> None:
+        plugins = self.scheduler.plugins
+        hooks = {hook for _, plugin in plugins for hook in implemented_hooks(plugin)}
+        self._has_external = bool(hooks & {"lookup_external", "may_release"})
 
     def check_state(self) -> None:
         """Places, ends and blocks, between any two calls."""

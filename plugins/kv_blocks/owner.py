@@ -152,6 +152,15 @@ class KvBlocks:
             self._unpublish(request, table)
 
     @hookimpl
+    def reset_prefix_cache(self) -> bool:
+        """Only while all blocks are free."""
+        if self.pool.num_free < self.pool.num_blocks - 1:
+            return False
+        for block in self.pool.hashed_ids():
+            self.pool.forget(block)
+        return True
+
+    @hookimpl
     def extend_output(self) -> Mapping[str, object] | None:
         """Fresh blocks to zero, where asked for."""
         if not self._to_zero:
