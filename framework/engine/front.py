@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from framework.engine.completion import Completion
     from framework.engine.models import LoadedModel
     from framework.engine.prompts import Prompt
+    from framework.engine.tokenizer import Tokenizer
     from framework.loading import Spec
     from framework.output import StepResult
     from framework.protocols import Clock
@@ -94,6 +95,35 @@ class Front:
         live = LiveRequest.of(request, self._recorder.track(request), model.tokenizer)
         self._live[request.request_id] = live
         return live
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """Of the model."""
+        return self.model.tokenizer
+
+    def answer(self, prompts: Iterable[Prompt]) -> list[Completion]:
+        """Answer prompts; they all arrive now.
+
+        Raises:
+            RequestError: one is refused; nothing was run.
+            PolicyError, StallError: see `EngineCore.step`; all of them were aborted.
+        """
+        lives: list[LiveRequest] = []
+        try:
+            for prompt in prompts:
+                lives.append(self.submit(prompt))
+        except RequestError:
+            self._abandon(lives)
+            raise
+        return self.run(lives)
+
+    def stream_text(self, prompt: Prompt) -> Iterator[str]:
+        """Answer one prompt, yielding its text as it becomes certain.
+
+        Raises:
+            RequestError: it is refused.
+        """
+        return self.stream(self.submit(prompt))
 
     def abort(self, request_id: str) -> None:
         """End a request now; it gets a completion with reason "abort". Unknown ids are ignored."""

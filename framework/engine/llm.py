@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from framework.engine.front import Front
 from framework.engine.prompts import Prompt
 from framework.engine.settings import DEFAULT_BUDGET, DEFAULT_NUM_SEQS, EngineSettings
-from framework.errors import RequestError
+from framework.errors import HeadwayError, RequestError
 from framework.sampling import SamplingParams
 from framework.stack import complete_stack
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from framework.engine.completion import Completion
     from framework.engine.models import LoadedModel
     from framework.engine.prompts import Message, PromptLike
+    from framework.engine.remote import ProcessFront
     from framework.loading import Spec
     from framework.protocols import Clock
 
@@ -45,6 +46,8 @@ class LLM:
         runner: a name of the entry-point group `headway.runners`.
         num_threads: CPU threads, or None for the runner's own choice.
         seed: of every random stream.
+        own_process: run the engine in a process of its own; plugins are best named then, and a
+            script needs `if __name__ == "__main__":`.
 
     Raises:
         ModelError, PluginError, ConfigError: something named here cannot be used.
@@ -71,6 +74,7 @@ class LLM:
         runner: str = "torch",
         num_threads: int | None = None,
         seed: int = 0,
+        own_process: bool = False,
     ) -> None:
         settings = EngineSettings(
             model=model,
@@ -88,8 +92,12 @@ class LLM:
             num_threads=num_threads,
             seed=seed,
         )
-        loaded, stack = settings.open()
-        self._open(loaded, stack, None)
+        if own_process:
+            from framework.engine.remote import ProcessFront  # noqa: PLC0415  (an extra)
+
+            self._front: Front | ProcessFront = ProcessFront(settings)
+        else:
+            self._front = Front(*settings.open())
 
     @classmethod
     def from_loaded(
@@ -101,12 +109,28 @@ class LLM:
             PluginError: the stack cannot be built.
         """
         llm = cls.__new__(cls)
-        llm._open(model, complete_stack(plugins), clock)
+        llm._front = Front(model, complete_stack(plugins), clock=clock)
         return llm
 
-    def _open(self, model: LoadedModel, stack: Sequence[Spec], clock: Clock | None) -> None:
-        self.model = model
-        self.front = Front(model, stack, clock=clock)
+    @property
+    def front(self) -> Front:
+        """The front and the engine core in this process.
+
+        Raises:
+            HeadwayError: the engine has a process of its own.
+        """
+        if not isinstance(self._front, Front):
+            raise HeadwayError("front: this LLM has its engine in a process of its own")
+        return self._front
+
+    @property
+    def model(self) -> LoadedModel:
+        """The model in this process.
+
+        Raises:
+            HeadwayError: the engine has a process of its own.
+        """
+        return self.front.model
 
     def generate(
         self,
@@ -125,18 +149,11 @@ class LLM:
         Raises:
             RequestError: a prompt is refused; nothing was run.
             PolicyError, StallError: a plugin failed, or the stack serves nobody; the requests
-                were aborted and the LLM can be used again.
+                were aborted and the LLM can be used again. An engine in a process of its own
+                ends only the requests concerned: see `Completion.error`.
+            EngineDeadError: that process has ended.
         """
-        asked = _as_prompts(prompts, sampling_params)
-        lives = []
-        try:
-            for prompt in asked:
-                lives.append(self.front.submit(prompt))
-        except RequestError:
-            for live in lives:
-                self.front.abort(live.request.request_id)
-            raise
-        return self.front.run(lives)
+        return self._front.answer(_as_prompts(prompts, sampling_params))
 
     def chat(
         self,
@@ -156,10 +173,10 @@ class LLM:
         Raises:
             RequestError: the prompt is refused, or there is no tokenizer.
         """
-        if self.model.tokenizer is None:
+        if self._front.tokenizer is None:
             raise RequestError("stream needs a tokenizer and this model has none")
         asked = Prompt.of(prompt, sampling_params or SamplingParams(), "prompt")
-        return self.front.stream(self.front.submit(asked))
+        return self._front.stream_text(asked)
 
     def swap(self, plugins: Sequence[Spec]) -> list[str]:
         """Put another stack in place of this one, also while requests are under way.
@@ -177,12 +194,13 @@ class LLM:
             PluginError, PolicyError: it cannot be used; the old one stays, with everything.
             HeadwayError: blocks are being copied from or to external memory; try again later.
         """
-        return self.front.swap(plugins)
+        return self._front.swap(plugins)
 
     def close(self) -> None:
         """End what is running and give memory and threads back."""
-        self.front.close()
-        self.model.runner.close()
+        self._front.close()
+        if isinstance(self._front, Front):
+            self._front.model.runner.close()
 
     def __enter__(self) -> Self:
         return self
