@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = (
     "generate",
+    "serve",
+    "swap",
     "compare",
     "capacity",
     "calibrate",

@@ -85,14 +85,14 @@ _LIMITS = (
     click.option("--async-scheduling", is_flag=True, help="Plan one step ahead of the outputs."),
     click.option("--seed", type=int, default=0, show_default=True, help="Of all random streams."),
 )
-_LOADING = (
-    click.option(
-        "--model",
-        default="smollm2",
-        show_default=True,
-        metavar="M",
-        help="A name that `headway models` lists, or a model directory.",
-    ),
+_MODEL = click.option(
+    "--model",
+    default="smollm2",
+    show_default=True,
+    metavar="M",
+    help="A name that `headway models` lists, or a model directory.",
+)
+_RUNNING = (
     click.option(
         "--dtype", help="float32, bfloat16 or float16.  [default: the runner's; torch: float32]"
     ),
@@ -122,7 +122,12 @@ def limit_options(command: Command) -> Command:
 
 def loading_options(command: Command) -> Command:
     """Add the options of `Loading`."""
-    return apply_options(_LOADING, command)
+    return apply_options((_MODEL, *_RUNNING), command)
+
+
+def running_options(command: Command) -> Command:
+    """Add the options of `Loading` but for the model, which is an argument."""
+    return apply_options(_RUNNING, command)
 
 
 def sampling_options(command: Command) -> Command:

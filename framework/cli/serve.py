@@ -1,0 +1,174 @@
+"""`headway serve`: an OpenAI-compatible server over a model in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from framework.cli.app import INTERRUPTED
+from framework.cli.config_file import config_option
+from framework.cli.options import (
+    Limits,
+    Loading,
+    apply_options,
+    common_options,
+    gather,
+    limit_options,
+    running_options,
+)
+from framework.cli.report import headline, write_json
+from framework.engine.settings import EngineSettings
+from framework.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from framework.server.serving import Listening
+    from framework.server.settings import ServerSettings
+
+LISTENING = (
+    click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen."),
+    click.option("--port", type=int, default=8000, show_default=True, help="0 = a free one."),
+    click.option(
+        "--drain-s",
+        type=float,
+        default=10.0,
+        show_default=True,
+        help="Seconds that running requests have after SIGTERM or Ctrl-C.",
+    ),
+)
+SERVING = (
+    click.option(
+        "--served-model-name",
+        "model_names",
+        multiple=True,
+        metavar="NAME",
+        help="What clients call the model; may be repeated.  [default: MODEL]",
+    ),
+    click.option(
+        "--api-key",
+        envvar="HEADWAY_API_KEY",
+        show_envvar=True,
+        metavar="KEY",
+        help="What clients must bring, for all but /health.  [default: nothing]",
+    ),
+    click.option(
+        "--max-body-bytes", type=int, default=8 << 20, show_default=True, help="Longest request."
+    ),
+    click.option(
+        "--max-queue",
+        type=int,
+        default=1024,
+        show_default=True,
+        help="Most unfinished requests; more are told to come back (429).",
+    ),
+    click.option(
+        "--max-per-tenant",
+        type=int,
+        help="Most unfinished requests of one `user` (429).  [default: no limit]",
+    ),
+)
+
+
+@click.command(
+    "serve", epilog="Example: headway serve smollm2 --plugin priority --port 8000 --max-queue 256"
+)
+@click.argument("model", default="smollm2", metavar="[MODEL]")
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="SPEC",
+    help="name, name(option=value), module:attribute or file.py:Name; the last is asked first.",
+)
+@lambda command: apply_options((*LISTENING, *SERVING), command)
+@click.option("--restart", is_flag=True, help="Start a new engine when its process dies.")
+@config_option
+@running_options
+@limit_options
+@common_options
+def command(
+    model: str, plugins: tuple[str, ...], restart: bool, json_path: Path | None, **options: Any
+) -> int:
+    """Serve MODEL to OpenAI's clients: completions and chat completions, streaming or not.
+
+    MODEL is a name that `headway models` lists, or a model directory. Prints `listening on URL`
+    once it accepts connections; --json writes URL and process id as well. `headway swap` changes
+    the plugins while it runs. SIGTERM and Ctrl-C let running requests end.
+    """
+    serving, settings_of = _server_modules()
+    limits = gather(Limits, options)
+    loading = Loading(model=model, **{name: options.pop(name) for name in RUNNING})
+    listening = serving.Listening(**{name: options.pop(name) for name in LISTENING_NAMES})
+    names = options.pop("model_names") or (model,)
+    settings = settings_of.ServerSettings(model_names=tuple(names), **options)
+    warning = serving.warn_if_open(listening, settings)
+    if warning is not None:
+        click.echo(f"headway: warning: {warning}", err=True)
+    engine_settings = _engine_settings(loading, plugins, limits)
+    caught = asyncio.run(_serve(engine_settings, restart, settings, listening, json_path))
+    return INTERRUPTED if caught == signal.SIGINT else 0
+
+
+RUNNING = ("dtype", "device", "threads", "runner")
+LISTENING_NAMES = ("host", "port", "drain_s")
+
+
+async def _serve(
+    engine_settings: EngineSettings,
+    restart: bool,
+    settings: ServerSettings,
+    listening: Listening,
+    json_path: Path | None,
+) -> int | None:
+    from framework.engine.client import AsyncEngine  # noqa: PLC0415  (needs the extra `serve`)
+
+    serving, _ = _server_modules()
+    with serving.bind(listening) as bound:
+        engine = await AsyncEngine.start(engine_settings, restart=restart)
+        try:
+
+            def announce(url: str) -> None:
+                told = {"url": url, "pid": os.getpid(), "models": list(settings.model_names)}
+                line = f"listening on {url}"
+                write_json(json_path, {"headline": line, **told})
+                headline(line)
+
+            caught: int | None = await serving.serve(engine, settings, listening, bound, announce)
+        finally:
+            await engine.close()
+    return caught
+
+
+def _server_modules() -> Any:
+    """The modules that need the extra `serve`; --help and other commands do without."""
+    try:
+        from framework.server import serving, settings  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            f"serve needs the package {error.name!r}: pip install 'headway[serve]'"
+        ) from error
+    return serving, settings
+
+
+def _engine_settings(loading: Loading, plugins: tuple[str, ...], limits: Limits) -> EngineSettings:
+    return EngineSettings(
+        model=loading.model,
+        plugins=plugins,
+        dtype=loading.dtype,
+        device=loading.device,
+        runner=loading.runner,
+        num_threads=loading.threads,
+        num_blocks=limits.num_blocks,
+        block_size=limits.block_size,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=limits.max_model_len,
+        num_spec_tokens=limits.num_spec_tokens,
+        async_scheduling=limits.async_scheduling,
+        seed=limits.seed,
+    )

@@ -1,0 +1,131 @@
+"""Errors as OpenAI's clients expect them: a status, and {"error": {message, type, param, code}}."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from framework.errors import (
+    ConfigError,
+    EngineDeadError,
+    HeadwayError,
+    ModelError,
+    PluginError,
+    RequestError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from framework.server.faces import PieceLike
+
+TYPES: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "service_unavailable_error",
+}
+RETRY_AFTER_S: Final = 1
+CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+_PARAM = re.compile(r"(?:^|: )([a-z_]+(?:\.[\w.]+)?): ")
+
+
+class ApiError(HeadwayError):
+    """An error with an HTTP status.
+
+    Attributes:
+        status: the HTTP status.
+        code: a word for programs.
+        param: the field of the request that is to blame, or None.
+        headers: what the response carries besides.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+        self.headers = dict(headers or {})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """OpenAI's shape."""
+        kind = TYPES.get(self.status, "invalid_request_error")
+        told = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        return {"error": told}
+
+
+def bad_value(param: str, message: str) -> ApiError:
+    """400: a field has a wrong value."""
+    return ApiError(400, message, code="invalid_value", param=param)
+
+
+def too_many(message: str, *, code: str) -> ApiError:
+    """429: later it may work."""
+    return ApiError(429, message, code=code, headers={"Retry-After": str(RETRY_AFTER_S)})
+
+
+def as_api_error(error: BaseException) -> ApiError:
+    """What a client is told of an error."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, EngineDeadError):
+        return ApiError(503, str(error), code="engine_dead")
+    if isinstance(error, PluginError):
+        return ApiError(400, str(error), code="plugin_error", param="plugins")
+    if isinstance(error, ConfigError | RequestError | ModelError):
+        found = _PARAM.search(str(error))
+        return ApiError(
+            400, str(error), code="invalid_value", param=found.group(1) if found else None
+        )
+    what = str(error) if isinstance(error, HeadwayError) else f"{type(error).__name__}; see the log"
+    return ApiError(500, f"internal error: {what}", code="internal_error")
+
+
+def error_of(piece: PieceLike) -> ApiError | None:
+    """The error that a request ended with, if it did."""
+    sentence = piece.error or f"the request ended with {piece.finish_reason!r}"
+    if piece.finish_reason == "error":
+        return ApiError(500, sentence, code="request_failed")
+    if piece.finish_reason != "rejected":
+        return None
+    if sentence.startswith("shed "):  # a policy's choice under load, not the request's fault
+        return too_many(sentence, code="shed")
+    return as_api_error(RequestError(sentence))
+
+
+def from_validation(errors: Sequence[Any]) -> ApiError:
+    """The first of pydantic's complaints, as a sentence that names the field."""
+    first = errors[0]
+    path = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
+    if first["type"] == "json_invalid":
+        reason = first.get("ctx", {}).get("error", first["msg"])
+        return ApiError(400, f"body: not JSON: {reason}", code="invalid_json")
+    if path == "body":
+        return ApiError(
+            400,
+            "body: it is no JSON object; allowed: an object, sent with the header "
+            "Content-Type: application/json",
+            code="invalid_json",
+        )
+    param = path.partition(".")[0]
+    if first["type"] == "missing":
+        return bad_value(param, f"{path}: it is missing")
+    allowed = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    return bad_value(param, f"{path}: got {_short(first.get('input'))}, allowed: {allowed}")
+
+
+def _short(value: Any) -> str:
+    told = repr(value)
+    return told if len(told) <= 80 else f"{told[:77]}..."

@@ -1,0 +1,104 @@
+"""What clients may send. Fields that nobody here knows stay in `model_extra`; see `unsupported`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_CHOICES = 128
+MOST_LOGPROBS = 20
+MOST_STOPS = 64
+LARGEST = 2**53
+"""JSON numbers above it are not exact everywhere."""
+
+Whole: TypeAlias = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
+Stop: TypeAlias = Annotated[list[str], Field(max_length=MOST_STOPS)]
+
+
+class Strict(BaseModel):
+    """Base: numbers are numbers, and unknown fields are kept aside."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class StreamOptions(Strict):
+    """How a stream tells its usage."""
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class Generation(Strict):
+    """What completions and chat completions have in common.
+
+    `user` is the tenant. The fields from `priority` on are not OpenAI's; vLLM has them too, but
+    for `deadline_s`, in seconds after arrival.
+    """
+
+    model: str | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Whole | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    seed: Whole | None = None
+    stop: str | Stop | None = None
+    user: str | None = None
+    priority: Whole | None = None
+    deadline_s: float | None = None
+    top_k: Whole | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    min_tokens: Whole | None = None
+    stop_token_ids: list[Whole] | None = None
+    ignore_eos: bool | None = None
+
+
+class CompletionRequest(Generation):
+    """POST /v1/completions."""
+
+    prompt: Any = None
+    logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
+    echo: bool | None = None
+
+
+class TextPart(Strict):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(Strict):
+    """One turn of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart] | None = None
+
+    def as_message(self) -> dict[str, str]:
+        """What a chat template takes."""
+        content = self.content or ""
+        if not isinstance(content, str):
+            content = "\n".join(part.text for part in content)
+        return {"role": "system" if self.role == "developer" else self.role, "content": content}
+
+
+class ChatRequest(Generation):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_completion_tokens: Whole | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
+
+
+class SwapRequest(BaseModel):
+    """POST /admin/swap."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    plugins: list[str]

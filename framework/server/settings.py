@@ -1,0 +1,48 @@
+"""ServerSettings: what the server is told besides the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from attrs import field, frozen
+
+from framework.errors import bad_field
+
+DEFAULT_MAX_BODY_BYTES = 8 << 20
+DEFAULT_MAX_QUEUE = 1024
+DEFAULT_DRAIN_S = 10.0
+
+
+def _at_least_one(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and (type(value) is not int or value < 1):
+        raise bad_field(attribute.name, value, "an int of at least 1")
+
+
+def _not_empty(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and not (isinstance(value, str) and value.strip() and value.isascii()):
+        raise bad_field(attribute.name, "***", "a string of at least one ASCII character")
+
+
+def _names(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if not value or not all(isinstance(name, str) and name for name in value):
+        raise bad_field(attribute.name, value, "one or more non-empty strings")
+
+
+@frozen(kw_only=True)
+class ServerSettings:
+    """Names, key and limits.
+
+    Attributes:
+        model_names: what clients may call the model; the first one is told.
+        api_key: what clients must bring, or None.
+        max_body_bytes: longest body of a request.
+        max_queue: most unfinished requests; None = no limit.
+        max_per_tenant: most unfinished requests of one `user`; None = no limit.
+    """
+
+    model_names: tuple[str, ...] = field(validator=_names)
+    api_key: str | None = field(default=None, validator=_not_empty, repr=False)
+    max_body_bytes: int = field(default=DEFAULT_MAX_BODY_BYTES, validator=_at_least_one)
+    max_queue: int | None = field(default=DEFAULT_MAX_QUEUE, validator=_at_least_one)
+    max_per_tenant: int | None = field(default=None, validator=_at_least_one)
