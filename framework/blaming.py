@@ -78,13 +78,18 @@ def _owners(
 
 
 def _subject(hook: str, frames: list[FrameType]) -> Request | None:
-    """The hook's request: an implementation that does not name it has a caller that does."""
-    if "request" not in PARAMETERS[hook]:
+    """The hook's request: an implementation that does not name it has a caller that was given it,
+    by name or among all arguments of the hook."""
+    parameters = PARAMETERS[hook]
+    if "request" not in parameters:
         return None
     for frame in reversed(frames):
-        request = frame.f_locals.get("request")
-        if isinstance(request, Request):
-            return request
+        found = frame.f_locals.get("request")
+        arguments = frame.f_locals.get("args")
+        if isinstance(arguments, tuple) and len(arguments) == len(parameters):
+            found = arguments[parameters.index("request")]
+        if isinstance(found, Request):
+            return found
     return None
 
 

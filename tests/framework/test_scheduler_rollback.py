@@ -22,7 +22,7 @@ from framework import (
     SchedulerConfig,
     hookimpl,
 )
-from framework.hookspecs import KIND_OF, Collect, Decide, Limit, Observe
+from framework.hookspecs import KIND_OF, PARAMETERS, Collect, Decide, Limit, Observe
 from framework.testing import Invariants, TokenRunner
 from plugins.chunked_prefill import ChunkedPrefill
 from plugins.kv_blocks import KvBlocks
@@ -233,6 +233,10 @@ def test_one_failure_is_told_and_changes_no_output(hook: str, load: str, is_asyn
         (error,) = run.errors
         assert (error.plugin, error.hook) == ("saboteur", hook), f"call {call}: {error}"
         assert isinstance(error.__cause__, SabotageError), f"call {call}"
+        if "request" in PARAMETERS[hook]:
+            assert error.request_id in outputs and repr(error.request_id) in str(error)
+        else:
+            assert error.step is not None and f"in step {error.step}:" in str(error)
 
 
 def test_the_runs_call_every_hook() -> None:
