@@ -3,7 +3,8 @@
     python -m tests.machine.fuzz --steps 1000000 --seed 7
     python -m tests.machine.fuzz --seed 7 --episode 1234      one episode again
 
-Each episode has settings, requests and moves of its own, all drawn from its seed and number.
+Each episode has settings, requests and moves of its own, all drawn from its seed and number; in
+every other one the stack is swapped now and then.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from tests.machine.world import MOST_LIVE, World
 
 CHUNK: Final = 10
 """Episodes of one piece of work."""
+SWAP_SHARE: Final = 0.05
+"""Swaps a move, in episodes with an odd number."""
 ENOUGH: Final = 20
 """Failures after which it is no use to go on."""
 
@@ -39,7 +42,7 @@ class Piece:
 
 def run_episode(seed: int, episode: int) -> int:
     """Run one; returns its number of steps."""
-    random = Random(f"{seed}/{episode}")
+    random, swaps = Random(f"{seed}/{episode}"), Random(f"swaps/{seed}/{episode}")
     world = World(Settings.drawn(random))
     for _ in range(random.choice((30, 200, 800))):
         draw = random.random()
@@ -49,6 +52,8 @@ def run_episode(seed: int, episode: int) -> int:
             world.abort(f"r{random.randrange(11)}")
         else:
             world.step()
+        if episode % 2 and swaps.random() < SWAP_SHARE:
+            world.swap()
     world.drain()
     return world.num_steps
 

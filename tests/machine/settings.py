@@ -112,6 +112,10 @@ class Settings:
     @property
     def stack(self) -> list[object]:
         """The plugins below the meddlers."""
+        return self.stack_of(self.policy)
+
+    def stack_of(self, policy: str) -> list[object]:
+        """The plugins below the meddlers, with this policy."""
         stack: list[object] = [
             KvBlocks(
                 enable_prefix_caching=self.caching,
@@ -126,7 +130,7 @@ class Settings:
                 fair_share=self.fair_share,
                 lone_exempt=self.lone_exempt,
             ),
-            POLICIES[self.policy](),
+            POLICIES[policy](),
         ]
         if self.drafts != "none":
             stack.append(SpecDecode(method=self.drafts, pad=self.pad))

@@ -74,6 +74,11 @@ class Machine(RuleBasedStateMachine):
         """The result of the oldest step."""
         self.world.update()
 
+    @rule()
+    def swap(self) -> None:
+        """Another stack; the steps in flight are applied first."""
+        self.world.swap()
+
     def teardown(self) -> None:
         """Run until nothing is left, and look at every output."""
         if hasattr(self, "world"):

@@ -11,9 +11,10 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from framework import PolicyError, Request, RequestError, Scheduler, Status
+from framework import HeadwayError, PolicyError, Request, RequestError, Scheduler, Status
 from framework.testing import Invariants, TokenRunner, partly_right
 from tests.machine.meddler import SabotageError, Saboteur, meddlers
+from tests.machine.settings import POLICIES
 from tests.machine.wishes import Wish, model_seed
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class World:
         self.streams: dict[str, list[int]] = {}
         self.told_preempted: set[str] = set()
         self.was_dropped = False
-        """The last plan was dropped, so a loss and the return may come in one."""
+        """The last plan was dropped, or the stack swapped: a loss and a return may come in one."""
         self.num_wishes = 0
         self.num_steps = 0
 
@@ -135,6 +136,26 @@ class World:
             self.schedule()
         elif self.in_flight:
             self.update()
+
+    def swap(self) -> None:
+        """Another stack; if it fails, or transfers are under way, nothing may have changed."""
+        while self.in_flight:
+            self.update()
+        before, self.meddlers = self.meddlers, meddlers(self.settings.meddling, self.random)
+        stack = [*self.settings.stack_of(self.random.choice(list(POLICIES))), *self.meddlers]
+        must_wait = self.scheduler.has_transfers
+        try:
+            self.scheduler.swap(stack)
+        except HeadwayError as error:
+            if not must_wait:
+                assert isinstance(error, PolicyError), str(error)
+                self._expected(error)
+            self.meddlers = before
+            self.invariants.check_state()
+        else:
+            assert not must_wait
+            self.was_dropped = True
+            self.invariants.after_swap()
 
     def drain(self) -> None:
         """Run until nothing is left, then check that nothing is, and every output."""
