@@ -135,7 +135,14 @@ def _spread(
                     priority=body.priority or 0,
                     tenant=body.user or None,
                     deadline_s=body.deadline_s,
-                    where=f"request {request_id!r}",
+                    where=_where(source, len(sources), len(prompts) // num_choices),
                 )
             )
     return Asked(prompts=tuple(prompts), num_choices=num_choices, echoes=echoes)
+
+
+def _where(source: dict[str, Any], num_sources: int, index: int) -> str:
+    """What an error calls a source."""
+    if "messages" in source:
+        return "request"
+    return "prompt" if num_sources == 1 else f"prompt.{index}"

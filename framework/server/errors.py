@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from framework.errors import (
     ConfigError,
     EngineDeadError,
@@ -13,6 +15,7 @@ from framework.errors import (
     PluginError,
     RequestError,
 )
+from framework.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +33,14 @@ TYPES: Final = {
 }
 RETRY_AFTER_S: Final = 1
 CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
-_PARAM = re.compile(r"(?:^|: )([a-z_]+(?:\.[\w.]+)?): ")
+PARAMS: Final = {
+    **{attribute.name: attribute.name for attribute in attrs.fields(SamplingParams)},
+    **{name: name for name in ("prompt", "messages", "priority", "deadline_s")},
+    "prompt_token_ids": "prompt",
+    "tenant": "user",
+}
+"""What sentences of the engine call a field, and what its clients do."""
+_NAMED = re.compile(rf"\b({'|'.join(PARAMS)}): ")
 
 
 class ApiError(HeadwayError):
@@ -85,10 +95,9 @@ def as_api_error(error: BaseException) -> ApiError:
     if isinstance(error, PluginError):
         return ApiError(400, str(error), code="plugin_error", param="plugins")
     if isinstance(error, ConfigError | RequestError | ModelError):
-        found = _PARAM.search(str(error))
-        return ApiError(
-            400, str(error), code="invalid_value", param=found.group(1) if found else None
-        )
+        found = _NAMED.search(str(error))
+        param = PARAMS[found.group(1)] if found else None
+        return ApiError(400, str(error), code="invalid_value", param=param)
     what = str(error) if isinstance(error, HeadwayError) else f"{type(error).__name__}; see the log"
     return ApiError(500, f"internal error: {what}", code="internal_error")
 

@@ -1,0 +1,112 @@
+"""Limits on bodies, on the queue and on tenants; names that are taken; the server's end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from tests.server.standin import build_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import httpx
+
+    from tests.server.standin import Server
+
+TEXT = "/v1/completions"
+
+
+def while_one_runs(server: Server, later: dict[str, Any], **first: Any) -> Any:
+    """The answer to a second call while a first one is held up; then both go on."""
+
+    async def both(client: httpx.AsyncClient) -> tuple[httpx.Response, httpx.Response]:
+        server.engine.is_paused = True
+        body = {"prompt": "x", **first}
+        running = asyncio.create_task(client.post(TEXT, json=body, headers={"X-Request-Id": "a"}))
+        while not server.desk.num_unfinished:
+            await asyncio.sleep(0)
+        headers = later.pop("headers", None)
+        second = asyncio.create_task(client.post(TEXT, json=later, headers=headers))
+        await asyncio.wait((second,), timeout=0.05)
+        server.engine.is_paused = False
+        return await running, await second
+
+    one, other = server.run(both)
+    assert one.status_code == 200
+    assert server.desk.num_unfinished == 0
+    return other
+
+
+def test_a_full_queue_tells_clients_to_come_back() -> None:
+    answer = while_one_runs(build_server(max_queue=1), {"prompt": "y"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    assert answer.json()["error"]["code"] == "queue_full"
+
+
+def test_more_choices_than_the_queue_holds_never_fit() -> None:
+    answer = build_server(max_queue=2).post(TEXT, {"prompt": "x", "n": 3})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
+
+
+def test_a_tenant_with_too_many_requests_is_named() -> None:
+    server = build_server(max_per_tenant=1)
+    answer = while_one_runs(server, {"prompt": "y", "user": "ann"}, user="ann")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    assert "user 'ann': 1 unfinished requests, allowed: 1" in answer.json()["error"]["message"]
+
+
+def test_other_tenants_are_unharmed() -> None:
+    server = build_server(max_per_tenant=1)
+    assert while_one_runs(server, {"prompt": "y"}, user="ann").status_code == 200
+    assert while_one_runs(server, {"prompt": "y", "user": "bob"}).status_code == 200
+
+
+def test_those_without_user_are_one_tenant() -> None:
+    answer = while_one_runs(build_server(max_per_tenant=1), {"prompt": "y"})
+    assert "requests without user" in answer.json()["error"]["message"]
+
+
+def test_the_name_of_an_unfinished_request_is_taken() -> None:
+    server = build_server()
+    later = {"prompt": "y", "headers": {"X-Request-Id": "a"}}
+    answer = while_one_runs(server, later)
+    assert answer.status_code == 409
+    assert "'a'" in answer.json()["error"]["message"]
+    assert server.post(TEXT, {"prompt": "x"}, headers={"X-Request-Id": "a"}).status_code == 200
+
+
+def test_a_body_that_says_it_is_too_long() -> None:
+    answer = build_server(max_body_bytes=100).post(TEXT, {"prompt": "x" * 100})
+    assert answer.status_code == 413
+    assert "allowed: at most 100" in answer.json()["error"]["message"]
+
+
+def test_a_body_in_chunks_that_gets_too_long() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(10):
+            yield b" " * 20
+
+    headers = {"Content-Type": "application/json"}
+    answer = build_server(max_body_bytes=100)("POST", TEXT, content=chunks(), headers=headers)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "request_too_large"
+
+
+def test_a_server_that_stops_lets_nobody_in(server: Server) -> None:
+    server.desk.is_closing = True
+    assert server.post(TEXT, {"prompt": "x"}).status_code == 503
+    health = server("GET", "/health")
+    assert (health.status_code, health.json()["status"]) == (503, "stopping")
+
+
+def test_what_runs_when_the_desk_closes_is_cut_short(server: Server) -> None:
+    async def cut(client: httpx.AsyncClient) -> httpx.Response:
+        server.engine.is_paused = True
+        running = asyncio.create_task(client.post(TEXT, json={"prompt": "x"}))
+        while not server.desk.num_unfinished:
+            await asyncio.sleep(0)
+        await server.desk.close()
+        return await running
+
+    assert server.run(cut).json()["choices"][0]["finish_reason"] == "abort"

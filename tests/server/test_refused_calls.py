@@ -1,0 +1,142 @@
+"""What is refused: OpenAI's shape of an error, a status, and a sentence that names the field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.server.standin import build_server
+
+if TYPE_CHECKING:
+    import httpx
+
+    from tests.server.standin import Server
+
+TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
+HELLO = {"messages": [{"role": "user", "content": "hello"}]}
+JSON = {"Content-Type": "application/json"}
+
+
+def expect(answer: httpx.Response, status: int, param: str | None, *words: str) -> None:
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["param"] == param
+    for word in words:
+        assert word in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "word"),
+    [
+        ({"temperature": "hot"}, "temperature", "'hot', allowed: a valid number"),
+        ({"temperature": -1}, "temperature", "allowed: a finite number of at least 0"),
+        ({"max_tokens": 1.5}, "max_tokens", "1.5, allowed: a valid integer"),
+        ({"max_tokens": 0}, "max_tokens", "at least 1"),
+        ({"n": 0}, "n", "greater than or equal to 1"),
+        ({"top_p": 1.1}, "top_p", "(0, 1]"),
+        ({"stream": "yes"}, "stream", "a valid boolean"),
+        ({"seed": True}, "seed", "a valid integer"),
+        ({"logprobs": 21}, "logprobs", "less than or equal to 20"),
+        ({"stop": [""]}, "stop", "non-empty strings"),
+        ({"deadline_s": -1}, "deadline_s", "at least 0"),
+        ({"prompt": ""}, "prompt", "a non-empty string"),
+        ({"prompt": [1, "a"]}, "prompt", "a list of token ids"),
+        ({"prompt": None}, "prompt", "got None"),
+        ({"min_tokens": 99}, "min_tokens", "at most max_tokens"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "only with stream=true"),
+        ({"suffix": "end"}, "suffix", "not supported"),
+        ({"logit_bias": {"5": 1}}, "logit_bias", "not supported"),
+        ({"best_of": 3}, "best_of", "n (1)"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "{'type': 'text'}"),
+        ({"echo": True, "logprobs": 1}, "echo", "false where logprobs"),
+        ({"skip_special_tokens": False}, "skip_special_tokens", "true"),
+    ],
+)
+def test_a_wrong_field_of_a_completion(
+    server: Server, fields: dict[str, Any], param: str, word: str
+) -> None:
+    answer = server.post(TEXT, {"prompt": "x", **fields})
+    expect(answer, 400, param, f"{param}: got ", word)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "word"),
+    [
+        ({"tools": [{"type": "function"}]}, "tools", "not supported"),
+        ({"tool_choice": "required"}, "tool_choice", "'none', 'auto'"),
+        ({"modalities": ["text", "audio"]}, "modalities", "['text']"),
+        ({"audio": {"voice": "x"}}, "audio", "not supported"),
+        ({"top_logprobs": 3}, "top_logprobs", "logprobs is true"),
+        ({"messages": []}, "messages", "at least 1"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages", "messages.0.role"),
+        ({"messages": "hello"}, "messages", "a valid list"),
+    ],
+)
+def test_a_wrong_field_of_a_chat(
+    server: Server, fields: dict[str, Any], param: str, word: str
+) -> None:
+    expect(server.post(CHAT, {**HELLO, **fields}), 400, param, word)
+
+
+def test_harmless_fields_are_passed_over(server: Server) -> None:
+    harmless = {"store": True, "metadata": {"a": "b"}, "tools": [], "tool_choice": "none"}
+    harmless |= {"logit_bias": {}, "response_format": {"type": "text"}, "service_tier": "auto"}
+    body = {**HELLO, **harmless, "modalities": ["text"], "max_tokens": 1}
+    assert server.post(CHAT, body).status_code == 200
+
+
+def test_a_missing_field_is_named(server: Server) -> None:
+    expect(server.post(CHAT, {}), 400, "messages", "messages: it is missing")
+
+
+def test_a_body_that_is_no_json_object(server: Server) -> None:
+    broken = server("POST", TEXT, content=b'{"prompt": ', headers=JSON)
+    expect(broken, 400, None, "body: not JSON")
+    for body in (b"[1]", b"5", b"null"):
+        answer = server("POST", TEXT, content=body, headers=JSON)
+        expect(answer, 400, None, "body: it is no JSON object")
+
+
+def test_a_form_from_a_web_page_is_not_taken_for_json(server: Server) -> None:
+    headers = {"Content-Type": "text/plain"}
+    answer = server("POST", TEXT, content=b'{"prompt": "x"}', headers=headers)
+    expect(answer, 400, None, "Content-Type: application/json")
+
+
+def test_a_model_that_is_not_served(server: Server) -> None:
+    answer = server.post(TEXT, {"prompt": "x", "model": "gpt"})
+    expect(answer, 404, "model", "'gpt'", "'scripted'")
+    assert answer.json()["error"]["code"] == "model_not_found"
+
+
+def test_an_unknown_path_and_method(server: Server) -> None:
+    expect(server("GET", "/v2"), 404, None)
+    expect(server("GET", TEXT), 405, None)
+
+
+def test_a_prompt_that_is_too_long(server: Server) -> None:
+    answer = server.post(TEXT, {"prompt": "x" * 300})
+    expect(answer, 400, "prompt", "300", "max_model_len 256")
+
+
+def test_a_bad_name_for_a_request(server: Server) -> None:
+    answer = server.post(TEXT, {"prompt": "x"}, headers={"X-Request-Id": "a" * 129})
+    expect(answer, 400, None, "X-Request-Id", "1 to 128")
+
+
+def test_the_wrong_key_or_none() -> None:
+    server = build_server(api_key="secret")
+    expect(server("GET", "/v1/models"), 401, None, "missing")
+    wrong = server("GET", "/v1/models", headers={"Authorization": "Bearer secre"})
+    expect(wrong, 401, None, "wrong")
+    assert server("GET", "/metrics").status_code == 401
+    assert server("GET", "/health").status_code == 200
+    right = server("GET", "/v1/models", headers={"Authorization": "Bearer secret"})
+    assert right.status_code == 200
+
+
+def test_nobody_s_body_is_read_before_the_key() -> None:
+    answer = build_server(api_key="secret")("POST", TEXT, content=b"{", headers=JSON)
+    assert answer.status_code == 401
