@@ -87,6 +87,13 @@ class EngineDeadError(HeadwayError):
     """The engine's process has ended, or never came up; what was in it is lost."""
 
 
+def named(kind: str | None, message: str) -> HeadwayError:
+    """The error of that class name, as another process told it."""
+    simple = (ConfigError, RequestError, ModelError, PluginError, RunnerError, EngineDeadError)
+    of_name = {one.__name__: one for one in simple}
+    return of_name.get(kind or "", HeadwayError)(message)
+
+
 def bad_field(field: str, got: Any, allowed: str) -> ConfigError:
     """The error for one bad field: what it is called, what came, what is allowed."""
     return ConfigError(f"{field}: got {got!r}, allowed: {allowed}")

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from framework import errors
 from framework.engine.completion import LiveRequest
 from framework.engine.incoming import sampling_fields
 from framework.engine.link import Link
 from framework.engine.models import resolve_model
-from framework.engine.protocol import Abort, Add, Outputs, Reply, Utility
+from framework.engine.protocol import Abort, Add, Outputs, ProtocolError, Reply, Utility
 from framework.engine.stats import Stats
 from framework.engine.streams import Stream
 from framework.engine.tokenizer import HuggingFaceTokenizer
-from framework.errors import EngineDeadError, HeadwayError, RequestError
+from framework.errors import EngineDeadError, RequestError, named
 from framework.metrics import Timeline
 from framework.output import TokenLogprobs
 
@@ -84,11 +83,11 @@ class AsyncEngine:
         try:
             directory = resolve_model(settings.model)
             tokenizer = await asyncio.to_thread(HuggingFaceTokenizer, directory)
+            await spawned
         except BaseException:
             spawned.cancel()
             await link.close(drain=False)
             raise
-        await spawned
         room = None if max_num_requests is None else asyncio.Semaphore(max_num_requests)
         engine = cls(tokenizer, link, room)
         link.listen(engine._take, engine._lose_everything)
@@ -147,6 +146,8 @@ class AsyncEngine:
             RequestError: it is refused here; the message begins with `prompt.where`.
             EngineDeadError: there is no engine.
         """
+        if self.failure is not None:
+            raise EngineDeadError(self.failure)
         arrival = time.monotonic()
         loop = asyncio.get_running_loop()
         token_ids = await loop.run_in_executor(self._encoder, prompt.encode, self.tokenizer)
@@ -155,8 +156,10 @@ class AsyncEngine:
             await self._room.acquire()
         try:
             return self._send(prompt, token_ids, arrival)
-        except BaseException:
+        except BaseException as error:
             self._give_room()
+            if isinstance(error, ProtocolError):
+                raise RequestError(f"{prompt.where}: {error}") from error
             raise
 
     def _send(self, prompt: Prompt, token_ids: list[int], arrival: float) -> Stream:
@@ -322,8 +325,7 @@ class AsyncEngine:
         if reply.error is None:
             future.set_result(reply.value)
         else:
-            kind = getattr(errors, reply.kind or "", HeadwayError)
-            future.set_exception(kind(reply.error))
+            future.set_exception(named(reply.kind, reply.error))
 
     def _number(self) -> int:
         self._last_number += 1

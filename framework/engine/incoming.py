@@ -16,7 +16,8 @@ from framework.sampling import SamplingParams
 if TYPE_CHECKING:
     from framework.engine.protocol import Add
 
-LONGEST_ID = 512
+LONGEST_NAME = 512
+MOST_WAVES = 1 << 32
 _SAMPLING = {one.name: one.default for one in attrs.fields(SamplingParams)}
 
 
@@ -46,7 +47,13 @@ class Accepts:
         Raises:
             RequestError: a field is not allowed; the message names it.
         """
-        _check_id(add.request_id)
+        _check_name("request_id", add.request_id)
+        if add.tenant is not None:
+            _check_name("tenant", add.tenant)
+        if not 0 <= add.request_wave < MOST_WAVES:
+            raise RequestError(
+                f"request_wave: got {add.request_wave}, allowed: 0 to {MOST_WAVES - 1}"
+            )
         self._check_prompt(add)
         if add.needs_pooling and not self.pools:
             raise RequestError("needs_pooling: got True, allowed: False (the runner cannot pool)")
@@ -58,7 +65,7 @@ class Accepts:
         return Request(
             add.request_id,
             add.prompt_token_ids,
-            sampling_params(add.sampling),
+            self._sampling_params(add),
             arrival_time=min(_moment("arrival_time", add.arrival_time), time.monotonic()),
             priority=add.priority,
             tenant=add.tenant,
@@ -66,6 +73,15 @@ class Accepts:
             eos_token_ids=self.eos_token_ids,
             needs_pooling=add.needs_pooling,
         )
+
+    def _sampling_params(self, add: Add) -> SamplingParams:
+        params = sampling_params(add.sampling)
+        if self.vocab_size is not None and (params.logprobs or 0) > self.vocab_size:
+            raise RequestError(
+                f"logprobs: got {params.logprobs}, allowed: at most {self.vocab_size}, "
+                "the tokens that the model knows"
+            )
+        return params
 
     def _check_prompt(self, add: Add) -> None:
         tokens = add.prompt_token_ids
@@ -84,10 +100,10 @@ class Accepts:
             )
 
 
-def _check_id(name: str) -> None:
-    if not 1 <= len(name) <= LONGEST_ID:
+def _check_name(field: str, name: str) -> None:
+    if not 1 <= len(name) <= LONGEST_NAME:
         raise RequestError(
-            f"request_id: got {len(name)} characters, allowed: 1 to {LONGEST_ID} of them"
+            f"{field}: got {len(name)} characters, allowed: 1 to {LONGEST_NAME} of them"
         )
 
 
@@ -100,7 +116,8 @@ def sampling_params(fields: dict[str, Any]) -> SamplingParams:
     for name in fields:
         if name not in _SAMPLING:
             raise RequestError(
-                f"sampling: no such field {name!r}.{did_you_mean(str(name), _SAMPLING)}"
+                f"sampling: no such field {name[:LONGEST_NAME]!r}."
+                f"{did_you_mean(name[:LONGEST_NAME], _SAMPLING)}"
             )
     try:
         return SamplingParams(**fields)
@@ -118,6 +135,8 @@ def sampling_fields(params: SamplingParams) -> dict[str, Any]:
 
 
 def _moment(name: str, value: float) -> float:
-    if not isfinite(value):
-        raise RequestError(f"{name}: got {value!r}, allowed: seconds on the machine's clock")
+    if not (isfinite(value) and value >= 0):  # the monotonic clock begins at 0
+        raise RequestError(
+            f"{name}: got {value!r}, allowed: seconds on the machine's monotonic clock"
+        )
     return value

@@ -27,7 +27,7 @@ from framework import errors
 from framework.engine.core import EngineCore
 from framework.engine.incoming import Accepts
 from framework.engine.process import EngineCoreProc
-from framework.engine.protocol import EngineInfo, Shutdown
+from framework.engine.protocol import HARD_LIMIT_BYTES, EngineInfo, Shutdown
 from framework.engine.receiving import Inbox, PeerLost
 from framework.engine.sending import Outbox
 from framework.errors import EngineDeadError, HeadwayError, PluginError
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 NOBODY: Final = b""
 ORPHAN_S: Final = 5.0
 """How long an engine whose parent is gone may take to end by itself."""
+PATIENCE_S: Final = 5.0
+"""How long an engine that was told to end may take before it is made to."""
 SWITCH_S: Final = 0.0005
 """Threads of the engine take turns so often: the default of 5 ms would hold back each output."""
 log = logging.getLogger("headway.process")
@@ -67,6 +69,10 @@ def run_engine(settings: EngineSettings, folder: str, pipe: Connection, verbosit
     except HeadwayError as error:
         pipe.send((type(error).__name__, str(error)))
         return
+    except BaseException as error:
+        why = f"the engine process could not start: {type(error).__name__}: {error}"
+        pipe.send((EngineDeadError.__name__, why))
+        raise
     signal.signal(signal.SIGTERM, lambda *_: engine.queue.put((NOBODY, Shutdown(drain=False))))
     Thread(target=_watch_parent, args=(engine.queue, folder), daemon=True).start()
     gc.collect()
@@ -82,6 +88,7 @@ def run_engine(settings: EngineSettings, folder: str, pipe: Connection, verbosit
         engine.outbox.close()
         engine.core.close()
         model.runner.close()
+        shutil.rmtree(folder, ignore_errors=True)  # a parent that just ends leaves it
 
 
 def build_engine(
@@ -115,6 +122,7 @@ def _bound(folder: str) -> list[zmq.Socket[bytes]]:
     sockets: list[zmq.Socket[bytes]] = []
     for address in addresses(folder):
         sockets.append(zmq.Context.instance().socket(zmq.ROUTER))
+        sockets[-1].setsockopt(zmq.MAXMSGSIZE, HARD_LIMIT_BYTES)  # too late once it is bound
         sockets[-1].bind(address)
     return sockets
 
@@ -186,8 +194,10 @@ class EngineProcess:
         )
         try:
             process.start()
-        except (TypeError, AttributeError, pickle.PicklingError) as error:
+        except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
+            if not isinstance(error, TypeError | AttributeError | pickle.PicklingError):
+                raise
             raise PluginError(
                 f"plugins: an instance cannot be sent to the engine's process: {error}; "
                 "name the plugin instead, as module:Name or file.py:Name"
@@ -206,15 +216,14 @@ class EngineProcess:
             kind, sentence = self._pipe.recv()
         except EOFError as error:
             self._process.join()
-            why = self.obituary()
+            why = f"{self.obituary()} before it was ready"
+            if self._process.exitcode == 1:
+                why += "; a script that starts an engine needs `if __name__ == '__main__':`"
             self.stop()
-            raise EngineDeadError(
-                f"{why} before it was ready; a script that starts an engine needs "
-                "`if __name__ == '__main__':`"
-            ) from error
+            raise EngineDeadError(why) from error
         if kind != "ready":
             self.stop()
-            raise getattr(errors, kind, HeadwayError)(sentence)
+            raise errors.named(kind, sentence)
 
     @property
     def sentinel(self) -> int:
@@ -239,13 +248,14 @@ class EngineProcess:
         """How the process ended, as the beginning of a sentence."""
         code = self._process.exitcode
         if code is not None and code < 0:
-            return f"the engine process was killed by {signal.Signals(-code).name}"
+            known = {one.value: one.name for one in signal.Signals}
+            return f"the engine process was killed by {known.get(-code, f'signal {-code}')}"
         return f"the engine process ended with exit code {code}"
 
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """Wait for the end, insist if it does not come, and clean up."""
+    def stop(self, timeout_s: float = PATIENCE_S) -> None:
+        """Wait for the end, insist if it does not come, and clean up; with 0, kill it."""
         self._process.join(timeout_s)
-        if self._process.is_alive():
+        if timeout_s and self._process.is_alive():
             self._process.terminate()
             self._process.join(timeout_s)
         if self._process.is_alive():

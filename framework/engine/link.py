@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from attrs import define, field
 
 from framework.engine.connection import Connection
-from framework.engine.launching import EngineProcess, addresses
+from framework.engine.launching import PATIENCE_S, EngineProcess, addresses
 from framework.engine.protocol import (
     EngineInfo,
     Ping,
@@ -25,7 +25,7 @@ from framework.engine.protocol import (
     Shutdown,
     Stopped,
 )
-from framework.errors import EngineDeadError, HeadwayError
+from framework.errors import EngineDeadError
 
 if TYPE_CHECKING:
     from framework.engine.protocol import FromEngine, FromFront
@@ -35,6 +35,8 @@ OnMessage: TypeAlias = "Callable[[FromEngine], None]"
 OnDeath: TypeAlias = Callable[[str], None]
 
 PING_S: Final = 1.0
+LAST_WORDS_S: Final = 0.1
+"""What an engine sent before it ended is read for so long before its end counts."""
 SILENCE_S: Final = 15.0
 """An engine sends a pulse every half second; one that is silent for so long is taken for dead."""
 MOST_PAUSE_S: Final = 30.0
@@ -132,6 +134,9 @@ class Link:
                 self._take(await self._connection.receive())
             except ProtocolError as error:
                 log.error("%s", error)  # noqa: TRY400  (whose fault it is is not here)
+            except Exception as error:  # readers must not wait for what will not come
+                log.exception("a message of the engine could not be handled")
+                self._die(f"a message of the engine could not be handled: {error!r}")
             await asyncio.sleep(0)  # an engine that is ahead must not keep readers from reading
 
     def _take(self, message: FromEngine) -> None:
@@ -147,17 +152,26 @@ class Link:
 
     async def _ping(self) -> None:
         while True:
+            asleep = time.monotonic()
             await asyncio.sleep(PING_S)
+            now = time.monotonic()
             if self.failure is None:
                 self.send(Ping())
-            if time.monotonic() - self._heard > SILENCE_S:
-                self._die(f"the engine has been silent for {SILENCE_S:.0f} s")
+            if now - asleep > 2 * PING_S:  # it was this loop that stood still
+                self._heard = now
+            if now - self._heard > SILENCE_S:
+                self._die(f"the engine has been silent for {SILENCE_S:g} s")
 
     def _process_ended(self) -> None:
         assert self._process is not None
-        asyncio.get_running_loop().remove_reader(self._process.sentinel)
-        self._process.join()
-        self._die(self._process.obituary())
+        loop, process = asyncio.get_running_loop(), self._process
+        loop.remove_reader(process.sentinel)
+        process.join()
+        loop.call_later(LAST_WORDS_S, self._bury, process)
+
+    def _bury(self, process: EngineProcess) -> None:
+        if self._process is process:
+            self._die(process.obituary())
 
     def _die(self, why: str) -> None:
         if self.failure is not None:
@@ -172,10 +186,10 @@ class Link:
     async def _revive(self) -> None:
         pause_s = 0.5
         while True:
-            await self._let_go()
+            await self._let_go(patience_s=0)
             try:
                 await self.open()
-            except HeadwayError as error:
+            except Exception as error:
                 self.failure = f"{self.failure}; it could not be started again: {error}"
                 log.exception("the engine could not be started again")
                 await asyncio.sleep(pause_s)
@@ -185,14 +199,14 @@ class Link:
                 log.warning("the engine was started again")
                 return self._watch()
 
-    async def _let_go(self) -> None:
-        """Stop hearing, and end the process if it has not ended."""
+    async def _let_go(self, patience_s: float) -> None:
+        """Stop hearing, and end the process if it does not end in time."""
         for task in self._tasks:
             task.cancel()
         self._tasks = []
         if self._process is not None:
             asyncio.get_running_loop().remove_reader(self._process.sentinel)
-            await asyncio.to_thread(self._process.stop)
+            await asyncio.to_thread(self._process.stop, patience_s)
             self._process = None
         if self._connection is not None:
             self._connection.close()
@@ -203,9 +217,10 @@ class Link:
         self._is_closing = True
         if self._revival is not None:
             self._revival.cancel()
-        if self.failure is None:
+        is_asked = self.failure is None
+        if is_asked:
             self.send(Shutdown(drain))
             while drain and self.failure is None:
                 await asyncio.sleep(PING_S / 20)
         self.failure = self.failure or "the engine was closed"
-        await self._let_go()
+        await self._let_go(PATIENCE_S if is_asked else 0)

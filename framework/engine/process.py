@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import define, field
 
-from framework.engine.protocol import Abort, Ended, Logprobs, Outputs, Shutdown, Stopped, Utility
+from framework.engine.protocol import (
+    Abort,
+    Ended,
+    Logprobs,
+    Outputs,
+    Refused,
+    Shutdown,
+    Stopped,
+    Utility,
+)
 from framework.engine.receiving import NewRequest, PeerLost
 from framework.engine.utilities import Utilities
 from framework.errors import PolicyError, RequestError, StallError
@@ -31,6 +40,8 @@ if TYPE_CHECKING:
     from framework.output import StepResult
 
 IDLE_S: Final = 0.001
+FAILING_S: Final = 0.5
+"""Pause between steps that a plugin fails although there is no request left to end."""
 TRANSFERS_S: Final = 10.0
 """How long a swap waits for transfers that still use blocks."""
 MOST_FAILED_STEPS: Final = 3
@@ -92,7 +103,7 @@ class EngineCoreProc:
                 if not self.is_paused and self.core.has_work:
                     self._step()
                 self._note_idleness()
-        except Exception as error:
+        except BaseException as error:
             self._stop(f"the engine failed: {type(error).__name__}: {error}", failed=True)
             raise
 
@@ -104,15 +115,16 @@ class EngineCoreProc:
         """Block while there is nothing to do; then take everything that has come."""
         if self.is_paused or not self.core.has_work:
             self._handle(*self.queue.get())
-        elif self.core.is_idle:
-            self._wait()
-        while not (self.queue.empty() or self._is_over):
-            self._handle(*self.queue.get())
+        elif self.core.is_idle or self._num_failed_steps:
+            self._wait(IDLE_S if self._owned or self.core.is_idle else FAILING_S)
+        for _ in range(self.queue.qsize()):  # what comes meanwhile must not put the step off
+            if not self._is_over:
+                self._handle(*self.queue.get())
 
-    def _wait(self) -> None:
-        """Something outside is awaited: look again soon, or when something comes."""
+    def _wait(self, seconds: float) -> None:
+        """Something outside is awaited: look again then, or when something comes."""
         with suppress(Empty):
-            self._handle(*self.queue.get(timeout=IDLE_S))
+            self._handle(*self.queue.get(timeout=seconds))
 
     def _handle(self, peer: bytes, item: Incoming) -> None:
         if isinstance(item, NewRequest):
@@ -131,6 +143,8 @@ class EngineCoreProc:
     def _add(self, peer: bytes, new: NewRequest) -> None:
         self.outbox.wave = max(self.outbox.wave, new.request_wave)
         request = new.request
+        if (peer, new.key) in self._names:
+            return self.outbox.put(peer, Refused(f"key: {new.key} is in use by a request"))
         if self._is_draining:
             return self._refuse(peer, new.key, "abort", "the engine is shutting down")
         try:
@@ -218,12 +232,12 @@ class EngineCoreProc:
         """A plugin failed: what was computed is told; who cannot be planned is ended."""
         self._note(error)
         if error.result is not None:
+            self._num_failed_steps = 0
             return self._tell(error.result)
-        if error.request_id is not None:
+        if error.request_id in self._owned:
             return self._end_blamed(error.request_id, str(error))
         self._num_failed_steps += 1
-        if self._num_failed_steps >= MOST_FAILED_STEPS:
-            self._num_failed_steps = 0
+        if self._num_failed_steps >= MOST_FAILED_STEPS and self._owned:
             self._end_blamed(None, str(error))
         return None
 
@@ -245,7 +259,8 @@ class EngineCoreProc:
         if self._was_busy and not self.core.has_work:
             self._was_busy = False
             self.outbox.wave += 1
-        if self._is_draining and not self.core.has_work:
+        is_stuck = self._num_failed_steps and not self._owned
+        if self._is_draining and (is_stuck or not self.core.has_work):
             self._stop("it was shut down", failed=False)
 
     # -----------------------------------------------------------------------------------------
@@ -280,6 +295,7 @@ class EngineCoreProc:
 
     def _shut_down(self, *, drain: bool) -> None:
         self._is_draining = True
+        self.is_paused = False
         if not drain:
             for name in list(self._owned):
                 self._end(name, "abort", "the engine was shut down")

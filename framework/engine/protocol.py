@@ -7,7 +7,7 @@ answers each with what belongs to it, and with `Refused` what it cannot understa
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -18,10 +18,21 @@ MAX_MESSAGE_BYTES: Final = 16 << 20
 """Longest message that an engine reads; a prompt of a million tokens takes 5 MB."""
 HARD_LIMIT_BYTES: Final = 16 * MAX_MESSAGE_BYTES
 """A peer that announces more is cut off unread."""
+MOST_KEYS: Final = 100_000
+"""Requests that one message may abort."""
+LONGEST_SENTENCE: Final = 2000
+"""Characters of an error; it may quote what a stranger sent, or what a plugin raised."""
 
 
 class ProtocolError(HeadwayError):
     """A message cannot be understood."""
+
+
+def sentence(text: str) -> str:
+    """An error as it can be sent: not endless, and valid Unicode whatever it quotes."""
+    if len(text) > LONGEST_SENTENCE:
+        text = f"{text[:LONGEST_SENTENCE]}... ({len(text)} characters)"
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -63,7 +74,7 @@ class Add(Message, tag="add"):
 class Abort(Message, tag="abort"):
     """End requests now; unknown and ended keys are ignored."""
 
-    keys: list[int]
+    keys: Annotated[list[int], msgspec.Meta(max_length=MOST_KEYS)]
 
 
 class Utility(Message, tag="utility"):
@@ -146,6 +157,10 @@ class Ended(msgspec.Struct, array_like=True):
     num_preemptions: int = 0
     preempted_s: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            self.error = sentence(self.error)
+
 
 class Outputs(Message, tag="outputs"):
     """What one step gave: one list of tokens a key, and the requests that ended."""
@@ -164,11 +179,18 @@ class Reply(Message, tag="reply"):
     error: str | None = None
     kind: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            self.error = sentence(self.error)
+
 
 class Refused(Message, tag="refused"):
     """The engine could not understand what this front sent; nothing was changed."""
 
     error: str
+
+    def __post_init__(self) -> None:
+        self.error = sentence(self.error)
 
 
 class Pulse(Message, tag="pulse"):
@@ -182,6 +204,9 @@ class Stopped(Message, tag="stopped"):
 
     reason: str
     failed: bool
+
+    def __post_init__(self) -> None:
+        self.reason = sentence(self.reason)
 
 
 FromEngine: TypeAlias = Ready | Outputs | Reply | Refused | Pulse | Stopped

@@ -17,7 +17,6 @@ import zmq
 from attrs import define, field, frozen
 
 from framework.engine.protocol import (
-    HARD_LIMIT_BYTES,
     VERSION,
     Abort,
     Add,
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
     from framework.request import Request
 
 POLL_MS: Final = 200
+LATE_S: Final = 5.0
+"""A look that comes so late says that this thread was held up, not that fronts were silent."""
 SILENCE_S: Final = 30.0
 """A front that is not heard for so long is gone; it sends a ping every second."""
 log = logging.getLogger("headway.process")
@@ -89,7 +90,6 @@ class Inbox:
 
     def start(self) -> None:
         """Begin to read."""
-        self.socket.setsockopt(zmq.MAXMSGSIZE, HARD_LIMIT_BYTES)
         self._thread = Thread(target=self._run, name="headway-input", daemon=True)
         self._thread.start()
 
@@ -105,9 +105,11 @@ class Inbox:
             if self.socket.poll(POLL_MS):
                 peer, *frames = self.socket.recv_multipart()
                 self._read(peer, frames)
-            if time.monotonic() >= next_look:
+            late_s = time.monotonic() - next_look
+            if late_s >= 0:
                 next_look = time.monotonic() + 1
-                self._look_for_silence()
+                if late_s < LATE_S:  # else what fronts sent meanwhile is still to be read
+                    self._look_for_silence()
         self.socket.close(linger=0)
 
     def _read(self, peer: bytes, frames: list[bytes]) -> None:
@@ -124,9 +126,8 @@ class Inbox:
     def _take(self, peer: bytes, message: FromFront) -> None:
         if isinstance(message, Hello):
             return self._greet(peer, message)
-        if peer not in self.outbox.peers:
+        if not self.outbox.hear(peer):
             raise ProtocolError(f"{type(message).__name__}: say Hello first")
-        self.outbox.peers[peer] = time.monotonic()
         if isinstance(message, Add):
             return self._add(peer, message)
         if isinstance(message, Goodbye):
@@ -138,7 +139,7 @@ class Inbox:
     def _greet(self, peer: bytes, hello: Hello) -> None:
         if hello.version != VERSION:
             raise ProtocolError(f"version: got {hello.version}, allowed: {VERSION}")
-        self.outbox.peers[peer] = time.monotonic()
+        self.outbox.meet(peer)
         self.outbox.put(peer, Ready(VERSION, self.info(), self.outbox.wave))
 
     def _add(self, peer: bytes, add: Add) -> None:
@@ -157,5 +158,5 @@ class Inbox:
                 self._lose(peer)
 
     def _lose(self, peer: bytes) -> None:
-        self.outbox.peers.pop(peer, None)
+        self.outbox.forget(peer)
         self.queue.put((peer, PeerLost()))

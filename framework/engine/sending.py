@@ -11,13 +11,21 @@ import time
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Final
 
 import zmq
 from attrs import define, field
 
-from framework.engine.protocol import Ended, Outputs, ProtocolError, Pulse, Reply, encode
+from framework.engine.protocol import (
+    Ended,
+    Outputs,
+    ProtocolError,
+    Pulse,
+    Refused,
+    Reply,
+    encode,
+)
 
 if TYPE_CHECKING:
     from framework.engine.protocol import FromEngine
@@ -26,7 +34,31 @@ PULSE_S: Final = 0.5
 RETRY_S: Final = 0.02
 MOST_BEHIND: Final = 10_000
 """Messages that a peer may be behind before it is given up."""
+MOST_BYTES_BEHIND: Final = 64 << 20
+"""The same in bytes: lists of likely tokens make long messages."""
 log = logging.getLogger("headway.process")
+
+
+@define(eq=False)
+class Backlog:
+    """What a peer could not take yet."""
+
+    frames: deque[bytes] = field(factory=deque)
+    num_bytes: int = 0
+
+    def append(self, frame: bytes) -> None:
+        """Keep one more."""
+        self.frames.append(frame)
+        self.num_bytes += len(frame)
+
+    def drop_first(self) -> None:
+        """The oldest one was taken."""
+        self.num_bytes -= len(self.frames.popleft())
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether its peer is to be given up."""
+        return len(self.frames) > MOST_BEHIND or self.num_bytes > MOST_BYTES_BEHIND
 
 
 @define(eq=False)
@@ -36,7 +68,7 @@ class Outbox:
     Attributes:
         socket: the bound ROUTER; used by this thread alone once it has started.
         on_lost: told of a peer that was given up, or is gone.
-        peers: whom to send a pulse; written by the input thread.
+        peers: whom to send a pulse, and when each was last heard.
         wave: told with each pulse; written by the engine's thread.
     """
 
@@ -45,7 +77,8 @@ class Outbox:
     peers: dict[bytes, float] = field(factory=dict)
     wave: int = 0
     _queue: SimpleQueue[tuple[bytes, FromEngine] | None] = field(factory=SimpleQueue)
-    _behind: dict[bytes, deque[bytes]] = field(factory=dict)
+    _behind: dict[bytes, Backlog] = field(factory=dict)
+    _lock: Lock = field(factory=Lock)
     _thread: Thread | None = None
 
     def start(self) -> None:
@@ -57,6 +90,24 @@ class Outbox:
     def put(self, peer: bytes, message: FromEngine) -> None:
         """Say something to one peer; returns at once."""
         self._queue.put((peer, message))
+
+    def meet(self, peer: bytes) -> None:
+        """It has said hello."""
+        with self._lock:
+            self.peers[peer] = time.monotonic()
+
+    def hear(self, peer: bytes) -> bool:
+        """It has said something; False if it has not said hello, or was given up."""
+        with self._lock:  # one that is given up just now must not come back unnoticed
+            is_known = peer in self.peers
+            if is_known:
+                self.peers[peer] = time.monotonic()
+            return is_known
+
+    def forget(self, peer: bytes) -> None:
+        """It is gone."""
+        with self._lock:
+            self.peers.pop(peer, None)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Send what is left, as far as peers take it in time, and end the thread."""
@@ -74,6 +125,8 @@ class Outbox:
                 self._send(*item)
             except Empty:
                 pass
+            except Exception:  # a message is lost, and no other
+                log.exception("a message could not be sent")
             if self._behind:
                 self._catch_up()
             if time.monotonic() >= next_pulse:
@@ -85,15 +138,18 @@ class Outbox:
         self.socket.close(linger=1000)
 
     def _send(self, peer: bytes, message: FromEngine) -> None:
+        if peer not in self.peers and not isinstance(message, Refused):
+            return  # it was given up: after a gap nothing that follows makes sense
         frame = _frame(message)
-        waiting = self._behind.get(peer)
-        if waiting is not None:
-            waiting.append(frame)
-            if len(waiting) > MOST_BEHIND:
-                log.warning("a front reads too slowly and is given up")
-                self._give_up(peer)
-        elif not self._deliver(peer, frame):
-            self._behind[peer] = deque([frame])
+        backlog = self._behind.get(peer)
+        if backlog is None:
+            if self._deliver(peer, frame):
+                return
+            backlog = self._behind[peer] = Backlog()
+        backlog.append(frame)
+        if backlog.is_too_long:
+            log.warning("a front reads too slowly and is given up")
+            self._give_up(peer)
 
     def _deliver(self, peer: bytes, frame: bytes) -> bool:
         """False if the peer cannot take it now."""
@@ -109,15 +165,15 @@ class Outbox:
         return True
 
     def _catch_up(self) -> None:
-        for peer, waiting in list(self._behind.items()):
-            while waiting and self._deliver(peer, waiting[0]):
-                waiting.popleft()
-            if not waiting:
+        for peer, backlog in list(self._behind.items()):
+            while backlog.frames and self._deliver(peer, backlog.frames[0]):
+                backlog.drop_first()
+            if not backlog.frames:
                 self._behind.pop(peer, None)
 
     def _give_up(self, peer: bytes) -> None:
         self._behind.pop(peer, None)
-        self.peers.pop(peer, None)
+        self.forget(peer)
         self.on_lost(peer)
 
 
@@ -129,7 +185,8 @@ def _frame(message: FromEngine) -> bytes:
         log.exception("a message cannot be sent")
         why = str(error)
         if isinstance(message, Outputs):
-            return encode(Outputs([], [], [Ended(k, "error", error=why) for k in message.keys]))
+            keys = dict.fromkeys([*message.keys, *(one.key for one in message.ended)])
+            return encode(Outputs([], [], [Ended(key, "error", error=why) for key in keys]))
         if isinstance(message, Reply):
-            return encode(Reply(message.call, error=str(error), kind="ProtocolError"))
+            return encode(Reply(message.call, error=why, kind="ProtocolError"))
         raise

@@ -6,6 +6,7 @@ Each is called between two steps, in the engine's own thread.
 from __future__ import annotations
 
 import inspect
+import logging
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -17,6 +18,9 @@ from framework.errors import ConfigError, HeadwayError, did_you_mean
 if TYPE_CHECKING:
     from framework.engine.process import EngineCoreProc
     from framework.engine.protocol import Utility
+
+log = logging.getLogger("headway.process")
+LONGEST_NAME = 64
 
 
 @define(eq=False)
@@ -31,14 +35,17 @@ class Utilities:
             value = self._method(asked)(*asked.arguments)
         except HeadwayError as error:
             return Reply(asked.call, error=str(error), kind=type(error).__name__)
+        except BaseException as error:  # whatever a plugin does when it is loaded or asked
+            log.exception("the utility %r failed", asked.name)
+            return Reply(asked.call, error=f"{type(error).__name__}: {error}", kind="HeadwayError")
         return Reply(asked.call, value)
 
     def _method(self, asked: Utility) -> Any:
         names = [name for name in vars(Utilities) if not name.startswith("_") and name != "call"]
         if asked.name not in names:
             raise ConfigError(
-                f"utility: got {asked.name!r}, allowed: {', '.join(names)}."
-                f"{did_you_mean(asked.name, names)}"
+                f"utility: got {asked.name[:LONGEST_NAME]!r}, allowed: {', '.join(names)}."
+                f"{did_you_mean(asked.name[:LONGEST_NAME], names)}"
             )
         method = getattr(self, asked.name)
         try:
