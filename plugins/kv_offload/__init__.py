@@ -134,6 +134,8 @@ class KvOffload:
             if request in loading:
                 out.receiving.append(request.request_id)
             elif request not in step.admitted:
+                if request.is_finished and step.kv and step.kv.block_ids(request):
+                    out.receiving.append(request.request_id)  # its blocks wait for the report
                 continue
             out.loads.extend(blocks)
         return None if out.is_empty else {"connector_metadata": out}

@@ -112,3 +112,7 @@ def test_ten_thousand_random_steps_keep_every_promise() -> None:
 
 def test_a_landed_load_keeps_no_running_request_from_its_blocks_for_ever() -> None:
     assert run_episode(seed=0, episode=2560) > 0
+
+
+def test_an_abort_before_its_load_was_handed_out_leaves_no_blocks_waiting() -> None:
+    assert run_episode(seed=11, episode=766) > 0
