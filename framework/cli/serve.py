@@ -109,6 +109,8 @@ def command(
     warning = serving.warn_if_open(listening, settings)
     if warning is not None:
         click.echo(f"headway: warning: {warning}", err=True)
+    # Engine and front share the CPUs: threads that wait for one another must not spin meanwhile.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     engine_settings = _engine_settings(loading, plugins, limits)
     caught = asyncio.run(_serve(engine_settings, restart, settings, listening, json_path))
     return INTERRUPTED if caught == signal.SIGINT else 0
