@@ -97,6 +97,7 @@ class Books:
         partial: requests whose last step did not sample.
         finished_ids: ended since the last plan was handed out.
         refused: ended by a policy or an error, not by a result; told with the next one.
+        drop_kept: the runner is still to be told that nothing it keeps is known any more.
         lost_untold: ids that lost their place in plans that were dropped.
     """
 
@@ -117,6 +118,7 @@ class Books:
     partial: list[Request] = field(factory=list)
     finished_ids: list[str] = field(factory=list)
     free_encoder_ids: list[str] = field(factory=list)
+    drop_kept: bool = False
     refused: list[Request] = field(factory=list)
     lost_untold: list[str] = field(factory=list)
     num_steps: int = 0

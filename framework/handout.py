@@ -71,6 +71,7 @@ def _output(books: Books, plan: StepPlan) -> SchedulerOutput:
         preempted_req_ids=_lost(books, plan),
         finished_req_ids=tuple(books.finished_ids),
         free_encoder_input_ids=tuple(books.free_encoder_ids),
+        drop_kept=books.drop_kept,
     )
 
 
@@ -158,6 +159,7 @@ def _commit(books: Books, plan: StepPlan, output: SchedulerOutput) -> None:
     books.finished_ids.clear()
     books.lost_untold.clear()
     books.free_encoder_ids.clear()
+    books.drop_kept = False
     books.in_flight.append(
         InFlight(output, plan.requests, plan.now, plan.drafts, plan.admitted, plan.cut)
     )

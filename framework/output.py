@@ -124,6 +124,8 @@ class SchedulerOutput:
         preempted_req_ids: lost their place since the last step, in order; drop their rows.
         finished_req_ids: ended since the last step; forget them.
         free_encoder_input_ids: content ids whose encoder output may be dropped.
+        drop_kept: first of all forget every encoder output and every block in external memory: the
+            plugins that knew of them have been swapped.
         structured_output_request_ids: {id: row of its grammar bitmask}; its drafts obey the rows
             after that one.
         grammar_bitmask: allowed tokens a row, [N, ceil(V / 32)] int32, bit t % 32 of word
@@ -145,6 +147,7 @@ class SchedulerOutput:
     preempted_req_ids: Sequence[str] = ()
     finished_req_ids: Sequence[str] = ()
     free_encoder_input_ids: Sequence[str] = ()
+    drop_kept: bool = False
     structured_output_request_ids: dict[str, int] = field(factory=dict)
     grammar_bitmask: Any = None
     new_block_ids_to_zero: Sequence[int] = ()

@@ -163,15 +163,9 @@ def _hand_on(old: Books, new: Books, names: Sequence[str], num_lost: dict[Reques
     new.num_steps = old.num_steps
     new.finished_ids, new.refused = old.finished_ids, old.refused
     new.lost_untold = [*old.lost_untold, *(request.request_id for request in old.running)]
-    new.free_encoder_ids = [*old.free_encoder_ids, *_encoder_ids(old.running)]
+    new.free_encoder_ids, new.drop_kept = old.free_encoder_ids, True
     new.counters.num_preemptions += len(old.running)
     new.counters.num_lost_tokens += sum(num_lost.values())
     new.events.append(Event(new.clock.now(), new.num_steps, "swapped", "", tuple(names)))
     for request in old.running:
         new.note("preempted", request, PreemptMode.RECOMPUTE.value)
-
-
-def _encoder_ids(running: Iterable[Request]) -> list[str]:
-    """Encoder outputs that the old stack may have room for, and the new one knows nothing of."""
-    inputs = [item for request in running for item in request.encoder_inputs]
-    return list(dict.fromkeys(item.content_id for item in inputs))

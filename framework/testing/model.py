@@ -169,6 +169,8 @@ class TokenRunner:
 
     def _transfer(self, output: SchedulerOutput, metadata: ConnectorMetadata | None) -> None:
         """Store, zero, load, drop."""
+        if output.drop_kept:
+            self._store.clear()
         for name, block in metadata.stores if metadata else ():
             self._store[name] = list(self._slots(block))
         for block in output.new_block_ids_to_zero:

@@ -117,6 +117,8 @@ class TorchRunner(ModelFacts):
         """Stores, zeroing, loads, drops, in this order."""
         metadata: ConnectorMetadata | None = output.connector_metadata
         tensors = self.cache.tensors()
+        if output.drop_kept:
+            self._external.clear()
         if metadata is not None:
             for name, block in metadata.stores:
                 self._external[name] = [tensor[block].clone() for tensor in tensors]

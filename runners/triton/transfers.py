@@ -41,6 +41,8 @@ class Transfers:
             RunnerError: a load of a name that was never stored.
         """
         metadata: ConnectorMetadata | None = output.connector_metadata
+        if output.drop_kept:
+            self.clear()
         if metadata is not None and metadata.stores:
             self._store(metadata.stores)
         if output.new_block_ids_to_zero and self.cache.tensors():

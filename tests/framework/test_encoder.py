@@ -112,7 +112,7 @@ def test_a_step_whose_room_cannot_be_had_is_dropped_and_planned_again() -> None:
     b = bench((*FCFS, encoder), budget=8)
     request = b.add("x", 20, 2, encoder_inputs=images(10))
     b.step()
-    with pytest.raises(PolicyError, match="'allocate_encoder' for request 'x': raised ValueError: no room"):
+    with pytest.raises(PolicyError, match=r"'allocate_encoder' .*'x': raised ValueError: no room"):
         b.schedule()
     assert request.num_computed_tokens == 8
     encoder.fails_at = -1

@@ -10,7 +10,6 @@ import pytest
 from attrs import define, field
 
 from framework import (
-    EncoderInput,
     HeadwayError,
     PluginError,
     PolicyError,
@@ -230,13 +229,18 @@ def test_a_paused_request_is_computed_again() -> None:
     run.finish()
 
 
-def test_images_that_the_old_stack_had_room_for_may_be_dropped() -> None:
-    run = swapped(FCFS)
-    image = EncoderInput(content_id="cat", position=1, num_tokens=2)
-    run.bench.add("r", 6, 4, encoder_inputs=[image])
+def test_the_runner_drops_what_the_old_stack_let_it_keep() -> None:
+    offloading = (*FCFS, "kv_offload")
+    run = swapped(offloading)
+    run.bench.add("r", 20, 2)
+    run.finish()
     run.bench.step()
-    run.swap(FCFS)
-    assert run.bench.schedule().free_encoder_input_ids == ("cat",)
+    assert run.bench.runner._store
+    run.swap(offloading)
+    run.bench.add("s", 6, 4)
+    assert run.bench.schedule().drop_kept
+    run.bench.runner.execute(run.bench.outputs[-1])
+    assert not run.bench.runner._store
 
 
 def test_from_a_stack_without_blocks_and_back() -> None:

@@ -82,6 +82,13 @@ def test_dropped_names_are_forgotten(transfers: Transfers) -> None:
         move(transfers, loads=[(b"x", 3)])
 
 
+def test_after_a_swap_of_the_stack_no_name_is_known(transfers: Transfers) -> None:
+    move(transfers, stores=[(b"x", 1)])
+    transfers.run(plan(drop_kept=True))
+    with pytest.raises(RunnerError, match="external block b'x' was never stored"):
+        move(transfers, loads=[(b"x", 3)])
+
+
 def test_a_name_may_be_loaded_in_the_step_that_drops_it(transfers: Transfers) -> None:
     expected = blocks(transfers, 1)
     move(transfers, stores=[(b"x", 1)])

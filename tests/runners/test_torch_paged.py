@@ -176,11 +176,16 @@ def test_stored_blocks_come_back_after_zeroing() -> None:
     assert again == first
 
 
-def test_dropped_names_are_forgotten() -> None:
+@pytest.mark.parametrize(
+    "drop",
+    [{"connector_metadata": ConnectorMetadata(drop=[b"x", b"never stored"])}, {"drop_kept": True}],
+    ids=["by name", "all"],
+)
+def test_dropped_names_are_forgotten(drop: dict[str, Any]) -> None:
     runner = TorchRunner(tiny.model("llama"), tight(), num_threads=1)
     runner.execute(step(greedy_request(prompts()[0][:5], [1, 2]), 5))
     runner.execute(step(connector_metadata=ConnectorMetadata(stores=[(b"x", 1)])))
-    runner.execute(step(connector_metadata=ConnectorMetadata(drop=[b"x", b"never stored"])))
+    runner.execute(step(**drop))
     with pytest.raises(KeyError):
         runner.execute(step(connector_metadata=ConnectorMetadata(loads=[(b"x", 3)])))
 
