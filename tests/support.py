@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from framework.output import SchedulerOutput, StepResult
-    from framework.protocols import Clock
+    from framework.protocols import Clock, LatencyModel
 
 FCFS = ("kv_blocks", "chunked_prefill", "fcfs")
 PRIORITY = ("kv_blocks", "chunked_prefill", "priority")
@@ -176,6 +176,7 @@ def bench(
     budget: int = 64,
     block_size: int = 4,
     clock: Clock | None = None,
+    latency: LatencyModel | None = None,
     **limits: Any,
 ) -> Bench:
     """A bench; `blocks` are usable ones, the reserved block 0 not counted."""
@@ -185,4 +186,4 @@ def bench(
         max_num_batched_tokens=budget,
         **limits,
     )
-    return Bench(Scheduler(config, stack, clock=clock))
+    return Bench(Scheduler(config, stack, clock=clock, latency=latency))

@@ -11,6 +11,7 @@ from attrs import define, field
 
 from framework import (
     HeadwayError,
+    LinearLatency,
     PluginError,
     PolicyError,
     PreemptMode,
@@ -23,19 +24,11 @@ from framework import (
     hookimpl,
 )
 from framework.metrics import Recorder
+from tests.framework.shipped import POLICIES
 from tests.framework.swaps import Swapped, stack, swapped
 from tests.support import FCFS, PRIORITY, bench, prompt
 
-POLICIES = (
-    ["fcfs"],
-    ["priority"],
-    ["priority(displace=True)"],
-    ["sarathi"],
-    ["srpt", "history_quantile"],
-    ["prefill_first"],
-    ["lpm"],
-    ["vtc"],
-)
+STACKS = [["priority(displace=True)"], *([name, "history_quantile"] for name in POLICIES)]
 _MARK: StashKey[int] = StashKey()
 
 
@@ -131,13 +124,14 @@ def test_swaps_at_random_steps_change_no_output(seed: int) -> None:
     random = Random(seed)
     num_drafts, is_async = random.choice([0, 0, 2]), random.random() < 0.5
     drafting = [["spec_decode(min_ngram=1)"], []] if num_drafts else [[]]
-    stacks = [stack(*policy, *extra) for policy in POLICIES for extra in drafting]
+    stacks = [stack(*policy, *extra) for policy in STACKS for extra in drafting]
     limits = {"blocks": random.choice([14, 40]), "budget": random.choice([8, 32])}
     run = swapped(
         random.choice(stacks),
         max_num_seqs=random.choice([2, 5]),
         num_spec_tokens=num_drafts,
         async_scheduling=is_async,
+        latency=LinearLatency(token_ms=1.0),
         **limits,
     )
     before = attrs.astuple(run.bench.scheduler.counters)[:-1]
