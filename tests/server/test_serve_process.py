@@ -1,0 +1,137 @@
+"""`headway serve` as a process: signals, a killed engine, swaps, plugins that fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("zmq")
+
+import httpx
+
+from tests.server.running import HEADWAY, running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TEXT = "/v1/completions"
+LONG = {"prompt": "x", "max_tokens": 400, "stream": True, "ignore_eos": True}
+MINE = """
+from framework import hookimpl
+
+class Last:
+    @hookimpl
+    def select_waiting(self, waiting):
+        return max(waiting, key=lambda request: request.arrival_time)
+"""
+
+
+def engine_of(process: subprocess.Popen[str]) -> int:
+    """The process id of its engine: the child that was spawned with a pipe."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    lines = {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in children}
+    (found,) = [pid for pid, line in lines.items() if "spawn_main" in line]
+    return found
+
+
+def events(answer: httpx.Response) -> Iterator[Any]:
+    for line in answer.iter_lines():
+        if line.startswith("data: {"):
+            yield json.loads(line.removeprefix("data: "))
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def health(url: str) -> httpx.Response:
+    return httpx.get(f"{url}/health", timeout=10)
+
+
+@pytest.fixture(scope="module")
+def serving(model_directory: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    with running(model_directory, "--num-blocks", 64, "--restart") as found:
+        yield found
+
+
+def test_a_swap_under_way_loses_nothing(serving: Any, tmp_path: Path) -> None:
+    url, _ = serving
+    (tmp_path / "mine.py").write_text(MINE)
+    with httpx.stream("POST", url + TEXT, json=LONG, timeout=30) as answer:
+        chunks = events(answer)
+        next(chunks)
+        for stack, told in (("priority", "fcfs -> "), ("fcfs+mine.py:Last", "priority -> ")):
+            command = [str(HEADWAY), "swap", stack, "--url", url]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+            assert told in done.stdout
+        assert list(chunks)[-1]["choices"][0]["finish_reason"] == "length"
+    plugins = httpx.get(f"{url}/admin/plugins").json()["plugins"]
+    assert plugins[-1] == "last"
+
+
+def test_a_swap_that_fails_exits_with_2(serving: Any) -> None:
+    url, _ = serving
+    command = [str(HEADWAY), "swap", "priorty", "--url", url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Did you mean 'priority'" in done.stderr
+
+
+def test_a_killed_engine_ends_streams_and_is_started_again(serving: Any) -> None:
+    url, process = serving
+    with httpx.stream("POST", url + TEXT, json=LONG, timeout=30) as answer:
+        chunks = events(answer)
+        next(chunks)
+        os.kill(engine_of(process), signal.SIGKILL)
+        killed = time.monotonic()
+        last = list(chunks)[-1]
+    assert time.monotonic() - killed < 2
+    assert last["error"]["code"] == "engine_dead"
+    wait_for(lambda: health(url).status_code == 200)
+    body = {"prompt": "x", "max_tokens": 2}
+    assert httpx.post(url + TEXT, json=body, timeout=30).status_code == 200
+
+
+def test_without_restart_a_dead_engine_stays_dead(model_directory: Path) -> None:
+    with running(model_directory, "--num-blocks", 64) as (url, process):
+        os.kill(engine_of(process), signal.SIGKILL)
+        wait_for(lambda: health(url).status_code == 503, 5)
+        assert "SIGKILL" in health(url).json()["reason"]
+        answer = httpx.post(url + TEXT, json={"prompt": "x"}, timeout=10)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_dead")
+        assert "headway:engine_up" in httpx.get(f"{url}/metrics", timeout=10).text
+        process.terminate()
+        assert process.wait(15) == 0
+
+
+def test_a_first_signal_lets_running_requests_end(model_directory: Path) -> None:
+    with running(model_directory, "--num-blocks", 64) as (url, process):
+        with httpx.stream("POST", url + TEXT, json=LONG, timeout=30) as answer:
+            chunks = events(answer)
+            next(chunks)
+            process.send_signal(signal.SIGTERM)
+            wait_for(lambda: health(url).status_code == 503, 5)
+            assert list(chunks)[-1]["choices"][0]["finish_reason"] == "length"
+        assert process.wait(15) == 0
+
+
+def test_what_is_left_after_the_time_to_drain_is_aborted(model_directory: Path) -> None:
+    with running(model_directory, "--num-blocks", 64, "--drain-s", 0) as (url, process):
+        with httpx.stream("POST", url + TEXT, json=LONG, timeout=30) as answer:
+            chunks = events(answer)
+            next(chunks)
+            httpx.post(f"{url}/admin/pause", timeout=10).raise_for_status()
+            process.send_signal(signal.SIGINT)
+            assert list(chunks)[-1]["choices"][0]["finish_reason"] == "abort"
+        assert process.wait(15) == 130
