@@ -6,12 +6,15 @@ GPU_PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STEPS ?= 100000
+STREAMS ?= 200
+SECONDS ?= 300
+RUNNER ?= scripted
 
 # Threads that wait for one another sleep: without this a second program on the same cores makes
 # a forward pass many times slower, with it the quiet machine loses a little.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help install demo test test-kernels aot study fuzz lint gpu-check bench clean
+.PHONY: help install demo test test-kernels aot study fuzz soak lint gpu-check bench clean
 .DEFAULT_GOAL := help
 
 help:  ## say what there is
@@ -49,6 +52,9 @@ lint: install  ## ruff and mypy
 
 fuzz: install  ## random schedules with all checks: make fuzz STEPS=1000000
 	$(VENV)/bin/python -m tests.machine.fuzz --steps $(STEPS)
+
+soak: install  ## a server under clients of every kind: make soak STREAMS=200 SECONDS=300 RUNNER=torch
+	$(VENV)/bin/python -m tests.soak --streams $(STREAMS) --seconds $(SECONDS) --runner $(RUNNER)
 
 gpu-check:  ## check the Triton runner on this machine's GPU, with its own Python: OUT=DIR
 	$(if $(OUT),,$(error OUT is not set: make gpu-check OUT=DIR))
