@@ -34,6 +34,11 @@ Times: TypeAlias = dict[tuple[str, str], HookTime]
 """{(plugin, hook): totals}"""
 
 
+def failure(error: BaseException) -> RuntimeError:
+    """What would end more than the hook, as an ordinary exception raised at the same place."""
+    return RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+
+
 def timed(function: Callable[..., Any], total: HookTime) -> Callable[..., Any]:
     """The implementation, adding to the total."""
 
@@ -41,6 +46,10 @@ def timed(function: Callable[..., Any], total: HookTime) -> Callable[..., Any]:
         began = perf_counter()
         try:
             return function(*args)
+        except (Exception, KeyboardInterrupt):  # Ctrl-C is the user's
+            raise
+        except BaseException as error:
+            raise failure(error) from error
         finally:
             total.seconds += perf_counter() - began
             total.num_calls += 1
@@ -97,5 +106,9 @@ class TimedGenerator:
         began = perf_counter()
         try:
             return advance(*values)
+        except (Exception, KeyboardInterrupt):  # Ctrl-C is the user's
+            raise
+        except BaseException as error:
+            raise failure(error) from error
         finally:
             self._total.seconds += perf_counter() - began
