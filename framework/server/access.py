@@ -10,6 +10,7 @@ from outside and no web page: peer and Host must be loopback, and there must be 
 from __future__ import annotations
 
 import hmac
+import time
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,10 @@ OPEN_PATHS = ("/health",)
 
 
 class Gate:
-    """Middleware: lets in who may come in; the others get what `respond` makes of the error."""
+    """Middleware: lets in who may come in; the others get what `respond` makes of the error.
+
+    It is the first to see a call, so `state.arrival` is set here.
+    """
 
     def __init__(
         self, app: ASGIApp, api_key: str | None, respond: Callable[[ApiError], Response]
@@ -39,6 +43,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or refuse it."""
         if scope["type"] == "http":
+            scope.setdefault("state", {})["arrival"] = time.perf_counter()
             try:
                 self._check(Request(scope))
             except ApiError as error:

@@ -145,5 +145,7 @@ def _told(error: Exception) -> ApiError:
 
 
 def _from_http(error: HTTPException) -> ApiError:
+    if error.status_code == 400:  # of the framework's making: it could not read the body
+        return ApiError(400, "body: not JSON: it cannot be read", code="invalid_json")
     code = CODES.get(error.status_code, "invalid_request")
     return ApiError(error.status_code, error.detail, code=code, headers=error.headers)

@@ -9,6 +9,7 @@ from attrs import evolve, frozen
 from framework.engine.prompts import Prompt
 from framework.sampling import SamplingParams
 from framework.server.errors import bad_value
+from framework.server.schema import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,12 +73,12 @@ def from_chat(body: ChatRequest, name: str) -> Asked:
 
 def _sources(prompt: Any) -> list[Any]:
     """One source each: text, or a list of token ids."""
-    if isinstance(prompt, str) and prompt:
+    if is_text(prompt) and prompt:
         return [prompt]
     if isinstance(prompt, list) and prompt:
         if all(_is_token(item) for item in prompt):
             return [prompt]
-        if all(isinstance(item, str) and item for item in prompt):
+        if all(is_text(item) and item for item in prompt):
             return prompt
         if all(_are_tokens(item) for item in prompt):
             return prompt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import TYPE_CHECKING
 
@@ -53,7 +52,7 @@ def generation_routes(desk: Desk, model_names: tuple[str, ...]) -> APIRouter:
 
     @router.post("/v1/completions")
     async def completions(request: Request, body: CompletionRequest) -> Response:
-        arrival = time.perf_counter()
+        arrival: float = request.state.arrival
         check_model(body.model, model_names)
         refuse_for_completion(body)
         name = _name(request)
@@ -64,7 +63,7 @@ def generation_routes(desk: Desk, model_names: tuple[str, ...]) -> APIRouter:
 
     @router.post("/v1/chat/completions")
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
-        arrival = time.perf_counter()
+        arrival: float = request.state.arrival
         check_model(body.model, model_names)
         refuse_for_chat(body)
         name = _name(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MOST_CHOICES = 128
 MOST_LOGPROBS = 20
@@ -12,8 +12,28 @@ MOST_STOPS = 64
 LARGEST = 2**53
 """JSON numbers above it are not exact everywhere."""
 
+
+def _encodable(text: str) -> str:
+    """JSON may hold halves of surrogate pairs, which are no text."""
+    if not is_text(text):
+        raise ValueError("text without lone surrogates")
+    return text
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a string that can be encoded."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+Text: TypeAlias = Annotated[str, AfterValidator(_encodable)]
 Whole: TypeAlias = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
-Stop: TypeAlias = Annotated[list[str], Field(max_length=MOST_STOPS)]
+Stop: TypeAlias = Annotated[list[Text], Field(max_length=MOST_STOPS)]
 
 
 class Strict(BaseModel):
@@ -46,8 +66,8 @@ class Generation(Strict):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     seed: Whole | None = None
-    stop: str | Stop | None = None
-    user: str | None = None
+    stop: Text | Stop | None = None
+    user: Text | None = None
     priority: Whole | None = None
     deadline_s: float | None = None
     top_k: Whole | None = None
@@ -70,14 +90,14 @@ class TextPart(Strict):
     """A part of a message."""
 
     type: Literal["text"]
-    text: str
+    text: Text
 
 
 class ChatMessage(Strict):
     """One turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart] | None = None
+    content: Text | list[TextPart] | None = None
 
     def as_message(self) -> dict[str, str]:
         """What a chat template takes."""
@@ -101,4 +121,4 @@ class SwapRequest(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    plugins: list[str]
+    plugins: list[Text]

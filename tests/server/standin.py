@@ -178,7 +178,7 @@ class Server:
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://localhost"
             ) as client:
-                return await asyncio.wait_for(work(client), 10)
+                return await asyncio.wait_for(work(client), 60)
 
         return asyncio.run(within())
 

@@ -94,9 +94,18 @@ def test_a_missing_field_is_named(server: Server) -> None:
 def test_a_body_that_is_no_json_object(server: Server) -> None:
     broken = server("POST", TEXT, content=b'{"prompt": ', headers=JSON)
     expect(broken, 400, None, "body: not JSON")
+    for body in (b'{"prompt": "\xff"}', b"[" * 100_000):
+        expect(server("POST", TEXT, content=body, headers=JSON), 400, None, "body: not JSON")
     for body in (b"[1]", b"5", b"null"):
         answer = server("POST", TEXT, content=body, headers=JSON)
         expect(answer, 400, None, "body: it is no JSON object")
+
+
+@pytest.mark.parametrize("field", ["prompt", "stop", "user"])
+def test_half_a_surrogate_pair_is_no_text(server: Server, field: str) -> None:
+    for value in ('"\\ud800"', '["\\ud800"]')[: 1 if field == "user" else 2]:
+        body = f'{{"prompt": "x", "{field}": {value}}}'.encode()
+        expect(server("POST", TEXT, content=body, headers=JSON), 400, field, "ud800")
 
 
 def test_a_form_from_a_web_page_is_not_taken_for_json(server: Server) -> None:
