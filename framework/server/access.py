@@ -4,7 +4,8 @@
 there is one; /metrics too, since the load and its plugins are nobody else's affair.
 
 A plugin spec can name a file whose code then runs, so without a key the admin calls answer nobody
-from outside and no web page: peer and Host must be loopback, and there must be no Origin.
+from outside, no web page and no proxy: peer and Host must be loopback, and there must be no Origin
+and no trace of a proxy.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import hmac
 import time
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-OPEN_PATHS = ("/health",)
+OPEN_PATHS: Final = ("/health",)
+FOREIGN: Final = ("origin", "forwarded", "x-forwarded-for", "via")
+"""Headers of calls that somebody else than the peer has made."""
 
 
 class Gate:
@@ -85,8 +88,10 @@ def check_admin(request: Request, api_key: str | None) -> None:
     if not is_loopback(_host_name(request.headers.get("host", ""))):
         host = request.headers.get("host", "")
         raise _forbidden(f"Host: got {host!r}, allowed: a loopback name or address")
-    if "origin" in request.headers:
-        raise _forbidden("Origin: got one, allowed: none; web pages may not make admin calls")
+    for name in FOREIGN:
+        if name in request.headers:
+            told = "web pages and proxies may not make admin calls without an API key"
+            raise _forbidden(f"{name.title()}: got one, allowed: none; {told}")
     return None
 
 

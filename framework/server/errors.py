@@ -115,24 +115,41 @@ def error_of(piece: PieceLike) -> ApiError | None:
 
 
 def from_validation(errors: Sequence[Any]) -> ApiError:
-    """The first of pydantic's complaints, as a sentence that names the field."""
-    first = errors[0]
-    path = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
+    """Pydantic's complaint about the innermost field, as a sentence that names it."""
+    first = max(errors, key=lambda error: len(_path(error)))  # the first of several
+    path = _path(first)
     if first["type"] == "json_invalid":
         reason = first.get("ctx", {}).get("error", first["msg"])
         return ApiError(400, f"body: not JSON: {reason}", code="invalid_json")
-    if path == "body":
+    if not path:
         return ApiError(
             400,
             "body: it is no JSON object; allowed: an object, sent with the header "
             "Content-Type: application/json",
             code="invalid_json",
         )
-    param = path.partition(".")[0]
+    name = ".".join(path)
     if first["type"] == "missing":
-        return bad_value(param, f"{path}: it is missing")
-    allowed = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    return bad_value(param, f"{path}: got {_short(first.get('input'))}, allowed: {allowed}")
+        return bad_value(path[0], f"{name}: it is missing")
+    allowed = " or ".join(dict.fromkeys(_allowed(one) for one in errors if _path(one) == path))
+    return bad_value(path[0], f"{name}: got {_short(first.get('input'))}, allowed: {allowed}")
+
+
+def _path(error: Any) -> tuple[str, ...]:
+    """The field's place in the body, without the branches of pydantic's unions."""
+    return tuple(
+        str(part)
+        for part in error["loc"]
+        if isinstance(part, int) or (part.isidentifier() and part not in ("body", "str"))
+    )
+
+
+def _allowed(error: Any) -> str:
+    """What would have been right, in pydantic's words but for the longest of them."""
+    if error["type"] == "model_attributes_type":
+        return "an object"
+    told: str = error["msg"]
+    return told.removeprefix("Input should be ").removeprefix("Value error, ")
 
 
 def _short(value: Any) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+    from fastapi import FastAPI
+
     from framework.server.desk import Desk
     from framework.server.faces import EngineLike
     from framework.server.settings import ServerSettings
@@ -110,19 +112,27 @@ async def serve(
         The signal.
     """
     app, desk = create_app(engine, settings)
+    server = serve_on(app, desk, listening, announce)
+    await server.serve(sockets=[bound])
+    return server.signal
+
+
+def serve_on(
+    app: FastAPI, desk: Desk, listening: Listening, announce: Callable[[str], None]
+) -> DrainingServer:
+    """The server of an app, which has not started."""
     config = uvicorn.Config(
         app,
         log_config=None,
-        access_log=log.isEnabledFor(logging.DEBUG),
+        access_log=False,
         lifespan="off",
         ws="none",
         server_header=False,
+        proxy_headers=False,  # who the peer is decides about admin calls
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=LAST_WORDS_S,
     )
-    server = DrainingServer(config, desk, listening, announce)
-    await server.serve(sockets=[bound])
-    return server.signal
+    return DrainingServer(config, desk, listening, announce)
 
 
 class DrainingServer(uvicorn.Server):

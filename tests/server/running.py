@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 HEADWAY = Path(sys.executable).with_name("headway")
 LISTENING = "listening on "
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 @contextmanager
@@ -27,13 +27,12 @@ def running(*arguments: object) -> Iterator[tuple[str, subprocess.Popen[str]]]:
         line = first_line(process)
         assert line.startswith(LISTENING), f"got {line!r}"
         yield line.removeprefix(LISTENING).strip(), process
+        if process.poll() is None:
+            process.terminate()
+            assert process.wait(15) == 0
     finally:
-        process.terminate()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
         if process.stdout is not None:
             process.stdout.close()
 

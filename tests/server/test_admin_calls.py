@@ -49,9 +49,11 @@ def test_pause_resume_and_reset(server: Server) -> None:
         ({"Host": "localhost.evil.example:80"}, "Host"),
         ({"Origin": "http://localhost"}, "Origin"),
         ({"Origin": "null"}, "Origin"),
+        ({"X-Forwarded-For": "127.0.0.1"}, "X-Forwarded-For"),
+        ({"Via": "1.1 proxy"}, "Via"),
     ],
 )
-def test_without_a_key_no_web_page_gets_in(
+def test_without_a_key_no_web_page_and_no_proxy_gets_in(
     server: Server, headers: dict[str, str], word: str
 ) -> None:
     answer = server.post("/admin/swap", {"plugins": ["priority"]}, headers=headers)

@@ -72,12 +72,21 @@ def test_a_wrong_field_of_a_completion(
         ({"messages": []}, "messages", "at least 1"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages", "messages.0.role"),
         ({"messages": "hello"}, "messages", "a valid list"),
+        ({"messages": [5]}, "messages", "messages.0: got 5, allowed: an object"),
+        ({"stop": 5}, "stop", "stop: got 5, allowed: a valid string or a valid list"),
+        ({"stop": ["a", 5]}, "stop", "stop.1: got 5, allowed: a valid string"),
     ],
 )
 def test_a_wrong_field_of_a_chat(
     server: Server, fields: dict[str, Any], param: str, word: str
 ) -> None:
     expect(server.post(CHAT, {**HELLO, **fields}), 400, param, word)
+
+
+def test_a_part_that_is_no_text_is_named(server: Server) -> None:
+    body = {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}
+    answer = server.post(CHAT, body)
+    expect(answer, 400, "messages", "messages.0.content.0.type: got 'image_url', allowed: 'text'")
 
 
 def test_harmless_fields_are_passed_over(server: Server) -> None:

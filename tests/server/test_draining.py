@@ -1,0 +1,105 @@
+"""The end of a server: what runs may end, then it is aborted; where it listened is free again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+import httpx
+
+from framework.errors import ConfigError
+from framework.server.app import create_app
+from framework.server.serving import DrainingServer, Listening, bind, serve_on, warn_if_open
+from framework.server.settings import ServerSettings
+from tests.server.standin import build_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+TEXT = "/v1/completions"
+LONG = {"prompt": "x", "max_tokens": 50, "stream": True}
+SETTINGS = ServerSettings(model_names=("scripted",))
+
+
+def serving(work: Callable[..., Coroutine[Any, Any, Any]], drain_s: float) -> Any:
+    """The result of work(client, server, engine) against a listening server; then it must end."""
+
+    async def within() -> Any:
+        engine = build_server().engine
+        app, desk = create_app(engine, SETTINGS)
+        listening = Listening(port=0, drain_s=drain_s)
+        urls: list[str] = []
+        with bind(listening) as bound:
+            server: DrainingServer = serve_on(app, desk, listening, urls.append)
+            task = asyncio.create_task(server.serve(sockets=[bound]))
+            while not urls:
+                await asyncio.sleep(0.01)
+            async with httpx.AsyncClient(base_url=urls[0], timeout=20) as client:
+                result = await work(client, server, engine)
+            await asyncio.wait_for(task, 20)
+        return result
+
+    return asyncio.run(within())
+
+
+async def last_reason(lines: Any) -> str | None:
+    """The finish reason of a stream that ends as it should."""
+    told = [line async for line in lines if line.startswith("data: ")]
+    assert told[-1] == "data: [DONE]"
+    reason: str | None = json.loads(told[-2].removeprefix("data: "))["choices"][0]["finish_reason"]
+    return reason
+
+
+def test_a_first_signal_lets_running_requests_end() -> None:
+    async def work(client: httpx.AsyncClient, server: DrainingServer, engine: Any) -> Any:
+        async with client.stream("POST", TEXT, json=LONG) as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+            engine.is_paused = True
+            server.handle_exit(signal.SIGTERM, None)
+            refused = (await client.post(TEXT, json=LONG), await client.get("/health"))
+            engine.is_paused = False
+            return [each.status_code for each in refused], await last_reason(lines)
+
+    assert serving(work, drain_s=20) == ([503, 503], "length")
+
+
+@pytest.mark.parametrize(("drain_s", "num_signals"), [(0, 1), (60, 2)])
+def test_what_is_left_then_is_aborted(drain_s: float, num_signals: int) -> None:
+    async def work(client: httpx.AsyncClient, server: DrainingServer, engine: Any) -> Any:
+        async with client.stream("POST", TEXT, json={**LONG, "max_tokens": 200}) as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+            engine.is_paused = True
+            for _ in range(num_signals):
+                server.handle_exit(signal.SIGINT, None)
+            return server.signal, await last_reason(lines)
+
+    assert serving(work, drain_s) == (signal.SIGINT, "abort")
+
+
+def test_a_host_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1 port 0"):
+        bind(Listening(host="192.0.2.1", port=0))
+
+
+@pytest.mark.parametrize(
+    ("host", "api_key", "is_warned"),
+    [("0.0.0.0", None, True), ("0.0.0.0", "key", False), ("127.0.0.1", None, False)],
+)
+def test_strangers_without_a_key_are_warned_about(
+    host: str, api_key: str | None, is_warned: bool
+) -> None:
+    settings = ServerSettings(model_names=("x",), api_key=api_key)
+    told = warn_if_open(Listening(host=host), settings)
+    assert (told is not None) is is_warned
+
+
+def test_the_key_is_not_shown() -> None:
+    assert "secret" not in repr(ServerSettings(model_names=("x",), api_key="secret"))
