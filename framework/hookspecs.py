@@ -563,7 +563,9 @@ class Observe:
     def request_arrived(self, request: Request, waiting: WaitingView) -> None:
         """Hear of a new request before it enters the queue.
 
-        When: in `add_request`, after the core's own checks. Raising RequestError refuses it.
+        When: in `add_request`, after the core's own checks. Raising RequestError refuses it. After
+        a swap of the stack also for every request that is under way, WAITING or PREEMPTED and with
+        the tokens it has; an error then keeps the old stack.
 
         Parameters:
             request: the new one.
