@@ -68,9 +68,10 @@ class World:
         """Add a request; it must be accepted exactly if it may be."""
         request = wish.request()
         name = request.request_id
-        if not self.settings.reserve:
+        if not self.settings.reserve or (self.settings.is_async and self.settings.cap):
             # Of equal rank the earliest admitted gives way (as in vLLM), so that two long prompts
-            # of one rank may take each other's blocks for ever where none is reserved.
+            # of one rank may take each other's blocks for ever where none is reserved, or where
+            # they share blocks and grow by small chunks while outputs are still awaited.
             request.arrival_time = self.num_wishes
         self.num_wishes += 1
         before = self.scheduler.requests.get(name)
