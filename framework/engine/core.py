@@ -108,6 +108,12 @@ class EngineCore:
                     self._early.append(error.result)
         self.scheduler.swap(plugins)
 
+    def take_early(self) -> list[StepResult]:
+        """What a swap applied and no step has returned yet, oldest first; no step will now."""
+        early = list(self._early)
+        self._early.clear()
+        return early
+
     def _check_alive(self) -> None:
         if self._failure is not None:
             raise HeadwayError(

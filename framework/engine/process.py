@@ -282,7 +282,11 @@ class EngineCoreProc:
         patience = time.monotonic() + TRANSFERS_S
         while self.core.scheduler.has_transfers and time.monotonic() < patience:
             self._step()
-        self.core.swap(stack)
+        try:
+            self.core.swap(stack)
+        finally:  # told at once: the next message may end a request and use its name again
+            for result in self.core.take_early():
+                self._tell(result)
         self._look_at_stack()
 
     def _look_at_stack(self) -> None:

@@ -14,7 +14,7 @@ from attrs import define, field
 
 from framework.engine.incoming import sampling_params
 from framework.engine.launching import build_engine
-from framework.engine.protocol import Ended, Outputs, Shutdown, Stopped
+from framework.engine.protocol import Abort, Ended, Outputs, Shutdown, Stopped, Utility
 from framework.engine.receiving import NewRequest
 from framework.hookspecs import KIND_OF, PARAMETERS, Collect, Decide, Limit, Observe
 from framework.request import Request
@@ -272,3 +272,20 @@ def test_a_runner_that_fails_ends_the_engine_and_says_why(run: Callable[..., Run
     found.finish()
     assert isinstance(found.failure, ZeroDivisionError)
     assert found.stopped == Stopped("the engine failed: ZeroDivisionError: oh", failed=True)
+
+
+def test_a_name_used_again_right_after_a_swap_gets_only_its_own_output(
+    run: Callable[..., Run],
+) -> None:
+    found = run(source("order_running", "pass", "False"), async_scheduling=True)
+    found.put(1, "again", num_tokens=50)
+    found.engine._take_input()
+    for _ in range(5):
+        found.engine._step()
+    found.engine.queue.put((PEER, Utility(1, "swap", [["fcfs"]])))
+    found.engine.queue.put((PEER, Abort([1])))
+    found.put(2, "again", num_tokens=8)
+    found.finish()
+    assert tuple(found.tokens[1]) == tokens_of("again", len(found.tokens[1]))
+    assert tuple(found.tokens[2]) == tokens_of("again", 8)
+    assert [ended.reason for ended in found.ends[1] + found.ends[2]] == ["abort", "length"]
