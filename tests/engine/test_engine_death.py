@@ -187,6 +187,42 @@ async def terminate(directory: Path) -> None:
         await engine.submit(prompt(5))
 
 
+def test_an_engine_that_drains_ends_what_it_has_and_takes_no_more(directory: Path) -> None:
+    run(drain(directory))
+
+
+async def drain(directory: Path) -> None:
+    engine = await AsyncEngine.start(scripted(directory))
+    streams = [await engine.submit(prompt(3000, f"r{number}")) for number in range(3)]
+    await engine.pause()  # a pause must not keep an engine from its end
+    closing = asyncio.create_task(engine.close(drain=True))
+    await asyncio.sleep(0)
+    late = await (await engine.submit(prompt(5))).finish()
+    assert (late.finish_reason, late.error) == ("abort", "the engine is shutting down")
+    for number, stream in enumerate(streams):
+        assert (await stream.finish()).token_ids == tokens_of(f"r{number}", 3000)
+    await closing
+    with pytest.raises(EngineDeadError):
+        await engine.submit(prompt(5))
+
+
+def test_closing_ends_open_streams_with_an_error(directory: Path) -> None:
+    run(close_open(directory))
+
+
+async def close_open(directory: Path) -> None:
+    engine = await AsyncEngine.start(scripted(directory))
+    streams, call = await started(engine, 3), asyncio.create_task(engine.stats())
+    await asyncio.sleep(0)
+    await engine.close()
+    for why, _ in await asyncio.gather(*map(read_until_death, streams)):
+        assert why == "the engine was closed"
+    with pytest.raises(EngineDeadError, match="closed"):
+        await call
+    with pytest.raises(EngineDeadError, match="closed"):
+        await engine.submit(prompt(5))
+
+
 @pytest.mark.parametrize(
     ("kind", "words", "wrong"),
     [
