@@ -14,7 +14,7 @@ RUNNER ?= scripted
 # a forward pass many times slower, with it the quiet machine loses a little.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help install demo test test-kernels aot study fuzz soak lint gpu-check bench clean
+.PHONY: help install demo test test-kernels aot study fuzz soak load lint gpu-check bench clean
 .DEFAULT_GOAL := help
 
 help:  ## say what there is
@@ -55,6 +55,9 @@ fuzz: install  ## random schedules with all checks: make fuzz STEPS=1000000
 
 soak: install  ## a server under clients of every kind: make soak STREAMS=200 SECONDS=300 RUNNER=torch
 	$(VENV)/bin/python -m tests.soak --streams $(STREAMS) --seconds $(SECONDS) --runner $(RUNNER)
+
+load: install  ## a public load generator against the server: do its figures and /metrics agree?
+	$(VENV)/bin/python benchmarks/load.py --json build/load.json
 
 gpu-check:  ## check the Triton runner on this machine's GPU, with its own Python: OUT=DIR
 	$(if $(OUT),,$(error OUT is not set: make gpu-check OUT=DIR))

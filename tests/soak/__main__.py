@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
 import tempfile
 import time
@@ -42,6 +43,7 @@ class Outcome:
     streams: int
     tally: Tally
     growths: list[Growth]
+    memory: dict[str, list[tuple[float, float]]]
     num_swaps: int
     num_preemptions: int
     leaked_blocks: int | None
@@ -101,6 +103,7 @@ async def soak(options: argparse.Namespace, offline: Offline, log: Path) -> Outc
         streams=options.streams,
         tally=tally,
         growths=scale.growths(),
+        memory=scale.samples,
         num_swaps=served.num_swaps,
         num_preemptions=num_preemptions,
         leaked_blocks=leaked,
@@ -144,7 +147,10 @@ def main() -> int:
     parser.add_argument("--runner", choices=["scripted", "torch"], default="scripted")
     parser.add_argument("--plugin", action="append", default=[], help="always in the stack, on top")
     parser.add_argument("--seed", type=int, default=0, help="of all that is drawn")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write counts and memory here")
     options = parser.parse_args()
+    if options.json and not options.json.absolute().parent.is_dir():
+        parser.error(f"--json: {options.json.parent} is not a directory")
     for name in ("streams", "seconds"):
         if getattr(options, name) < 1:
             parser.error(f"--{name}: got {getattr(options, name)}, allowed: at least 1")
@@ -153,6 +159,9 @@ def main() -> int:
         limit_s = options.seconds + 3 * MOST_CALL_S
         run = asyncio.wait_for(soak(options, offline, Path(folder) / "log"), limit_s)
         outcome = asyncio.run(run)  # type: ignore[arg-type]
+    if options.json:
+        figures = {"counts": outcome.tally.counts, "memory_kb": outcome.memory}
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
     report(outcome)
     return 0 if outcome.is_good else 1
 

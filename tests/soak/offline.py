@@ -9,13 +9,12 @@ from attrs import define, frozen
 
 from framework.engine.llm import LLM
 from framework.engine.prompts import Prompt
-from framework.engine.settings import EngineSettings
 from framework.sampling import SamplingParams
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from framework.engine.models import LoadedModel
+    from framework.engine.tokenizer import Tokenizer
 
 MOST_TOKENS = 48
 """Of an answer of the real model."""
@@ -68,17 +67,16 @@ class ScriptedTokens:
 class KnownTokens:
     """Tokens that were computed before, by source."""
 
-    _known: dict[str, tuple[int, ...]]
+    _known: dict[str, Sequence[int]]
 
     @classmethod
-    def computed(cls, settings: EngineSettings, sources: Sequence[dict[str, Any]]) -> KnownTokens:
-        """Ask the model, offline, one prompt at a time."""
+    def computed(cls, llm: LLM, sources: Sequence[dict[str, Any]]) -> KnownTokens:
+        """Ask the model, one prompt at a time."""
         params = SamplingParams(max_tokens=MOST_TOKENS, temperature=0, ignore_eos=True)
         known = {}
-        with LLM(settings.model, runner=settings.runner, num_blocks=64) as llm:
-            for source in sources:
-                [done] = llm.generate([Prompt(**source, sampling_params=params)])
-                known[json.dumps(source)] = done.token_ids
+        for source in sources:
+            [done] = llm.generate([Prompt(**source, sampling_params=params)])
+            known[json.dumps(source)] = done.token_ids
         return cls(known)
 
     def of(self, request_id: str, source: dict[str, Any], count: int) -> Sequence[int]:
@@ -90,27 +88,30 @@ class KnownTokens:
 class Offline:
     """Outputs from tokens: cut by hand, so that the way the engine does it is put to the test."""
 
-    model: LoadedModel
     tokens: Tokens
+    tokenizer: Tokenizer
+    eos_token_ids: Collection[int]
 
     @classmethod
     def open(cls, runner: str, sources: Sequence[dict[str, Any]]) -> Offline:
         """For a runner of `headway serve`, by name."""
-        model, _ = EngineSettings(model="smollm2", runner="scripted", num_blocks=64).open()
-        if runner == "scripted":
-            return cls(model, ScriptedTokens(model.runner))
-        settings = EngineSettings(model="smollm2", runner=runner)
-        return cls(model, KnownTokens.computed(settings, sources))
+        with LLM("smollm2", runner=runner, num_blocks=64) as llm:
+            model = llm.model
+            assert model.tokenizer is not None
+            if runner == "scripted":
+                tokens: Tokens = ScriptedTokens(model.runner)
+            else:
+                tokens = KnownTokens.computed(llm, sources)
+            return cls(tokens, model.tokenizer, model.eos_token_ids)
 
     def expected(self, request_id: str, wish: Wish) -> Expected:
         """The output of one request."""
         token_ids = list(self.tokens.of(request_id, wish.source, wish.max_tokens))
         reason = "length"
-        ends = [at for at, one in enumerate(token_ids) if one in self.model.eos_token_ids]
+        ends = [at for at, one in enumerate(token_ids) if one in self.eos_token_ids]
         if ends and not wish.ignore_eos:
             token_ids, reason = token_ids[: ends[0] + 1], "stop"
-        assert self.model.tokenizer is not None
-        text = self.model.tokenizer.decode(token_ids)
+        text = self.tokenizer.decode(token_ids)
         if wish.stop is not None and wish.stop in text:
             return Expected(
                 text=text[: text.index(wish.stop)], finish_reason="stop", num_tokens=None
