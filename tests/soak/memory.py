@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 EVERY_S: Final = 0.5
 MOST_GROWTH: Final = 0.01
 """Growth a minute, as a share of a process's memory, that still counts as flat."""
+NOISE_KB: Final = 4096.0
+"""What a process may gain in all: the heap grows by steps of that size, leak or no leak."""
 
 
 @frozen
@@ -26,16 +28,19 @@ class Growth:
         name: of the process.
         mean_kb: its resident memory.
         slope_kb: what it gains a minute.
+        minutes: how long it was looked at.
     """
 
     name: str
     mean_kb: float
     slope_kb: float
+    minutes: float
 
     @property
     def is_flat(self) -> bool:
-        """Whether it gains less than `MOST_GROWTH` a minute."""
-        return self.slope_kb < MOST_GROWTH * self.mean_kb
+        """Whether it gains less than `MOST_GROWTH` a minute, or no more than noise."""
+        is_noise = self.slope_kb * self.minutes < NOISE_KB
+        return is_noise or self.slope_kb < MOST_GROWTH * self.mean_kb
 
 
 def growth(name: str, samples: Sequence[tuple[float, float]]) -> Growth:
@@ -45,7 +50,8 @@ def growth(name: str, samples: Sequence[tuple[float, float]]) -> Growth:
     middle, mean_kb = fmean(at for at, _ in late), fmean(kb for _, kb in late)
     spread = sum((at - middle) ** 2 for at, _ in late)
     common = sum((at - middle) * (kb - mean_kb) for at, kb in late)
-    return Growth(name, mean_kb, 60 * common / spread if spread else 0.0)
+    slope_kb = 60 * common / spread if spread else 0.0
+    return Growth(name, mean_kb, slope_kb, (samples[-1][0] - half) / 60)
 
 
 @define(eq=False)
