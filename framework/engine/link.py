@@ -184,13 +184,13 @@ class Link:
             self._revival = asyncio.create_task(self._revive())
 
     async def _revive(self) -> None:
-        pause_s = 0.5
+        why, pause_s = self.failure, 0.5
         while True:
             await self._let_go(patience_s=0)
             try:
                 await self.open()
             except Exception as error:
-                self.failure = f"{self.failure}; it could not be started again: {error}"
+                self.failure = f"{why}; it could not be started again: {error}"
                 log.exception("the engine could not be started again")
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, MOST_PAUSE_S)

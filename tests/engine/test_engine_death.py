@@ -116,7 +116,23 @@ async def kill_and_go_on(directory: Path) -> None:
         assert completion.token_ids == tokens_of("later", 5)
         assert (engine.num_restarts, engine.failure) == (1, None)
         assert engine.pid != pid
+        await fail_to_start_again(engine, directory / "config.json")
     assert not is_running(pid)
+
+
+async def fail_to_start_again(engine: AsyncEngine, needed: Path) -> None:
+    text = needed.read_text(encoding="utf-8")
+    needed.unlink()
+    os.kill(engine.pid, signal.SIGKILL)
+    while "could not be started again" not in (engine.failure or ""):
+        await asyncio.sleep(0.05)
+    failure = engine.failure
+    assert "config.json" in failure
+    needed.write_text(text, encoding="utf-8")
+    while not engine.is_alive:
+        assert engine.failure == failure
+        await asyncio.sleep(0.05)
+    assert engine.num_restarts == 2
 
 
 async def check_dead_or_done(task: asyncio.Task[Any]) -> None:

@@ -100,6 +100,20 @@ def test_a_paused_engine_hears_of_a_peer_that_vanished(
     call(front, front.engine.resume())
 
 
+def test_a_flood_of_requests_leaves_with_its_peer(
+    front: ProcessFront, new_peer: Callable[..., Peer]
+) -> None:
+    before, peer = num_aborted(front), new_peer()
+    for key in range(20_000):
+        peer.add(key, f"flood {key}", sampling={"max_tokens": 1000})
+    within(10, lambda: call(front, front.engine.stats()).num_waiting > 10_000)
+    peer.close()
+    began = time.monotonic()
+    assert answer(front, 5, "other").token_ids == tokens_of("other", 5)
+    assert time.monotonic() - began < 10
+    assert num_aborted(front) > before + 10_000
+
+
 def test_goodbye_aborts_what_is_left(front: ProcessFront, new_peer: Callable[..., Peer]) -> None:
     before, peer = num_aborted(front), new_peer()
     peer.add(1, "x", sampling=LONG)
