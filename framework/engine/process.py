@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import define, field
 
+from framework.engine.owners import Owners
 from framework.engine.protocol import (
     Abort,
     Ended,
-    Logprobs,
     Outputs,
     Refused,
     Shutdown,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from framework.engine.core import EngineCore
     from framework.engine.receiving import Incoming, InputQueue
     from framework.engine.sending import Outbox
-    from framework.metrics import Recorder, Timeline
+    from framework.metrics import Recorder
     from framework.output import StepResult
 
 IDLE_S: Final = 0.001
@@ -47,15 +47,6 @@ TRANSFERS_S: Final = 10.0
 MOST_FAILED_STEPS: Final = 3
 """Steps in a row that a plugin may fail, with nobody to blame it on, before all requests end."""
 log = logging.getLogger("headway.process")
-
-
-@define(eq=False)
-class Owned:
-    """Whose a request is, and what that front calls it."""
-
-    peer: bytes
-    key: int
-    timeline: Timeline
 
 
 @define(eq=False)
@@ -74,8 +65,7 @@ class EngineCoreProc:
     queue: InputQueue
     outbox: Outbox
     is_paused: bool = field(default=False, init=False)
-    _owned: dict[str, Owned] = field(factory=dict, init=False)
-    _names: dict[tuple[bytes, int], str] = field(factory=dict, init=False)
+    _owners: Owners = field(factory=Owners, init=False)
     _utilities: Utilities = field(init=False)
     _is_draining: bool = field(default=False, init=False)
     _is_over: bool = field(default=False, init=False)
@@ -116,7 +106,7 @@ class EngineCoreProc:
         if self.is_paused or not self.core.has_work:
             self._handle(*self.queue.get())
         elif self.core.is_idle or self._num_failed_steps:
-            self._wait(IDLE_S if self._owned or self.core.is_idle else FAILING_S)
+            self._wait(IDLE_S if self._owners or self.core.is_idle else FAILING_S)
         for _ in range(self.queue.qsize()):  # what comes meanwhile must not put the step off
             if not self._is_over:
                 self._handle(*self.queue.get())
@@ -130,20 +120,21 @@ class EngineCoreProc:
         if isinstance(item, NewRequest):
             self._add(peer, item)
         elif isinstance(item, Abort):
-            for key in item.keys:
-                self._abort(peer, key)
+            for key in item.keys:  # unknown and ended ones are ignored
+                if (name := self._owners.name(peer, key)) is not None:
+                    self._end(name, "abort", None)
         elif isinstance(item, Utility):
             self.outbox.put(peer, self._utilities.call(item))
         elif isinstance(item, PeerLost):
-            for owner, key in [one for one in self._names if one[0] == peer]:
-                self._abort(owner, key)
+            for name in self._owners.of(peer):
+                self._end(name, "abort", None)
         elif isinstance(item, Shutdown):
             self._shut_down(drain=item.drain)
 
     def _add(self, peer: bytes, new: NewRequest) -> None:
         self.outbox.wave = max(self.outbox.wave, new.request_wave)
         request = new.request
-        if (peer, new.key) in self._names:
+        if self._owners.name(peer, new.key) is not None:
             return self.outbox.put(peer, Refused(f"key: {new.key} is in use by a request"))
         if self._is_draining:
             return self._refuse(peer, new.key, "abort", "the engine is shutting down")
@@ -154,19 +145,12 @@ class EngineCoreProc:
         except PolicyError as error:
             self._note(error)
             return self._refuse(peer, new.key, "error", str(error))
-        owned = Owned(peer, new.key, self.recorder.track(request))
-        self._owned[request.request_id] = owned
-        self._names[peer, new.key] = request.request_id
+        timeline = self.recorder.track(request)
+        self._owners.add(request.request_id, peer, new.key, timeline)
         return None
 
     def _refuse(self, peer: bytes, key: int, reason: str, error: str) -> None:
         self.outbox.put(peer, Outputs([], [], [Ended(key, reason, error=error)]))
-
-    def _abort(self, peer: bytes, key: int) -> None:
-        """End a request of this peer; unknown and ended ones are ignored."""
-        name = self._names.get((peer, key))
-        if name is not None:
-            self._end(name, "abort", None)
 
     def _end(self, name: str, reason: str, error: str | None) -> None:
         """Take a request out of the core and tell its owner."""
@@ -174,15 +158,9 @@ class EngineCoreProc:
             self.core.abort(name)
         except PolicyError as failed:  # it is out of the books all the same
             self._note(failed)
-        owned = self._forget(name)
+        owned = self._owners.forget(name)
         if owned is not None:
-            self.outbox.put(owned.peer, Outputs([], [], [_ended(owned, reason, None, error)]))
-
-    def _forget(self, name: str) -> Owned | None:
-        owned = self._owned.pop(name, None)
-        if owned is not None:
-            del self._names[owned.peer, owned.key]
-        return owned
+            self.outbox.put(owned.peer, Outputs([], [], [owned.ended(reason, None, error)]))
 
     # -----------------------------------------------------------------------------------------
     # steps
@@ -203,29 +181,7 @@ class EngineCoreProc:
 
     def _tell(self, result: StepResult) -> None:
         """Each peer gets what its requests got."""
-        messages: dict[bytes, Outputs] = {}
-        owned_by = self._owned
-        for name, token_ids in zip(result.req_ids, result.new_token_ids, strict=True):
-            owned = owned_by.get(name)
-            if owned is None:
-                continue
-            message = messages.get(owned.peer)
-            if message is None:
-                message = messages[owned.peer] = Outputs([], [])
-            message.keys.append(owned.key)
-            message.token_ids.append(list(token_ids))
-            if found := result.logprobs.get(name):
-                message.logprobs[owned.key] = [
-                    Logprobs(one.logprob, one.rank, dict(one.top)) for one in found
-                ]
-        for name, reason in result.finish_reasons.items():
-            owned = self._forget(name)
-            if owned is not None:
-                ended = _ended(
-                    owned, reason, result.stop_reasons.get(name), result.errors.get(name)
-                )
-                messages.setdefault(owned.peer, Outputs([], [])).ended.append(ended)
-        for peer, message in messages.items():
+        for peer, message in self._owners.outputs(result).items():
             self.outbox.put(peer, message)
 
     def _survive(self, error: PolicyError) -> None:
@@ -234,16 +190,16 @@ class EngineCoreProc:
         if error.result is not None:
             self._num_failed_steps = 0
             return self._tell(error.result)
-        if error.request_id in self._owned:
+        if error.request_id in self._owners:
             return self._end_blamed(error.request_id, str(error))
         self._num_failed_steps += 1
-        if self._num_failed_steps >= MOST_FAILED_STEPS and self._owned:
+        if self._num_failed_steps >= MOST_FAILED_STEPS and self._owners:
             self._end_blamed(None, str(error))
         return None
 
     def _end_blamed(self, name: str | None, why: str) -> None:
         """End the request that is to blame, or all of them if nobody is known."""
-        blamed = [name] if name in self._owned else list(self._owned)
+        blamed = [name] if name in self._owners else list(self._owners)
         log.error("%d requests end with an error: %s", len(blamed), why)
         for one in blamed:
             assert one is not None
@@ -259,7 +215,7 @@ class EngineCoreProc:
         if self._was_busy and not self.core.has_work:
             self._was_busy = False
             self.outbox.wave += 1
-        is_stuck = self._num_failed_steps and not self._owned
+        is_stuck = self._num_failed_steps and not self._owners
         if self._is_draining and (is_stuck or not self.core.has_work):
             self._stop("it was shut down", failed=False)
 
@@ -301,7 +257,7 @@ class EngineCoreProc:
         self._is_draining = True
         self.is_paused = False
         if not drain:
-            for name in list(self._owned):
+            for name in list(self._owners):
                 self._end(name, "abort", "the engine was shut down")
             self._stop("it was shut down", failed=False)
 
@@ -309,18 +265,3 @@ class EngineCoreProc:
         self._is_over = True
         for peer in list(self.outbox.peers):
             self.outbox.put(peer, Stopped(reason, failed))
-
-
-def _ended(owned: Owned, reason: str, stop_reason: int | str | None, error: str | None) -> Ended:
-    line = owned.timeline
-    preempted_s = line.preempted_s
-    return Ended(
-        owned.key,
-        reason,
-        stop_reason,
-        error,
-        line.first_admission,
-        line.num_cached_tokens,
-        line.num_preemptions,
-        preempted_s,
-    )

@@ -243,7 +243,9 @@ def test_a_request_that_a_plugin_never_gives_up_ends_alone(run: Callable[..., Ru
     put_all(found)
     found.finish()
     assert found.failure is None
-    assert [ended.key for ended in found.check_others()] == [3]
+    (ended,) = found.check_others()
+    assert (ended.key, ended.reason) == (3, "error")
+    assert "'r3'" in (ended.error or "")
 
 
 def test_an_error_that_cannot_be_encoded_ends_its_request_all_the_same(
@@ -256,6 +258,14 @@ def test_an_error_that_cannot_be_encoded_ends_its_request_all_the_same(
     (ended,) = found.check_others()
     assert "\\ud800" in (ended.error or "")
     assert len((ended.error or "").encode()) < 20_000
+
+
+def test_ctrl_c_in_a_plugin_ends_the_engine_and_says_so(run: Callable[..., Run]) -> None:
+    found = run(source("order_running", "raise KeyboardInterrupt", "Faulty.num_calls == 2"))
+    put_all(found)
+    found.finish()
+    assert isinstance(found.failure, KeyboardInterrupt)
+    assert found.stopped == Stopped("the engine failed: KeyboardInterrupt: ", failed=True)
 
 
 class Broken:
