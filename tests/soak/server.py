@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import sys
@@ -24,6 +25,8 @@ END_S: Final = 20.0
 IDLE_S: Final = 20.0
 NUM_BLOCKS: Final = 512
 """Few enough that requests lose their places, enough for the longest one."""
+BOUNDED: Final = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
+"""Else torch keeps a compiled product for each number of rows: its memory fills for minutes."""
 POLICIES: Final = (
     ("fcfs",),
     ("priority",),
@@ -67,7 +70,7 @@ class Served:
             command += ["--plugin", plugin]
         with log.open("wb") as file:
             process = await asyncio.create_subprocess_exec(
-                *command, stdout=asyncio.subprocess.PIPE, stderr=file
+                *command, stdout=asyncio.subprocess.PIPE, stderr=file, env={**os.environ, **BOUNDED}
             )
         assert process.stdout is not None
         try:
