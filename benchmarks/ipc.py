@@ -87,12 +87,12 @@ async def measure(sizes: dict[int, int], repeats: int) -> list[dict[str, Any]]:
 async def _row(
     front: Front, engine: AsyncEngine, num_streams: int, num_tokens: int, repeats: int
 ) -> dict[str, Any]:
-    ways = [(inside, front), (across, engine)]
+    ways: list[tuple[Any, Any]] = [(inside, front), (across, engine)]
     us: dict[Any, list[float]] = {inside: [], across: []}
     for repeat in range(-1, repeats):  # the first one warms up
         for way, target in ways if repeat % 2 else ways[::-1]:
             gc.collect()
-            seconds = await way(target, num_streams, num_tokens)  # type: ignore[arg-type]
+            seconds = await way(target, num_streams, num_tokens)
             if repeat >= 0:
                 us[way].append(1e6 * seconds / num_streams / num_tokens)
     added = [two - one for one, two in zip(us[inside], us[across], strict=True)]

@@ -47,7 +47,7 @@ def generator() -> Path:
     if not program.exists():
         print(f"making {GENERATOR.relative_to(ROOT)} ...", file=sys.stderr, flush=True)
         subprocess.run([sys.executable, "-m", "venv", GENERATOR], check=True)
-        pip = [GENERATOR / "bin" / "pip", "--disable-pip-version-check", "install", "--quiet"]
+        pip = [str(GENERATOR / "bin" / "pip"), "--disable-pip-version-check", "install", "--quiet"]
         for names in REQUIRES:
             subprocess.run([*pip, *names], check=True)
     return program
@@ -56,7 +56,8 @@ def generator() -> Path:
 @contextmanager
 def serving(model: str) -> Iterator[str]:
     """A server of that model; gives its URL."""
-    command = [Path(sys.executable).with_name("headway"), "serve", model, "--port", "0"]
+    headway = str(Path(sys.executable).with_name("headway"))
+    command = [headway, "serve", model, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -81,7 +82,7 @@ def run_generator(url: str, options: argparse.Namespace, file: Path, count: int)
     """Send so many requests; the generator's figures of them."""
     directory = resolve_model(options.model)
     sizes = f"prompt_tokens={options.prompt_tokens},output_tokens={options.output_tokens}"
-    command = [
+    command: list[str | Path] = [
         *(generator(), "run", "--disable-console"),
         *("--backend", f"kind=openai_http,target={url},model={options.model},http2=false"),
         *("--profile", f"kind=concurrent,streams={options.streams}"),

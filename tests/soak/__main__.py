@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from attrs import define
 from rich.console import Console
@@ -34,6 +34,9 @@ from tests.soak.server import Served
 
 if TYPE_CHECKING:
     from tests.soak.memory import Growth
+
+LAST_SWAP: Final = 0.75
+"""Share of the time after which policies stay."""
 
 
 @define(eq=False, kw_only=True)
@@ -78,27 +81,23 @@ async def soak(options: argparse.Namespace, offline: Offline, log: Path) -> Outc
     scale = Scale(served.pid)
     scripted = options.runner == "scripted"
     draws = [Draws(offline, options.seed, each, scripted) for each in range(options.streams)]
-    until = time.monotonic() + options.seconds
+    started = time.monotonic()
+    until, swap_until = started + options.seconds, started + LAST_SWAP * options.seconds
     beside = [
         asyncio.create_task(scale.run()),
-        asyncio.create_task(served.meddle(Random(options.seed))),
+        asyncio.create_task(served.meddle(Random(options.seed), swap_until)),
         asyncio.create_task(show(tally, options.seconds)),
     ]
     try:
         await asyncio.gather(*(Client(served.port, each, tally).run(until) for each in draws))
-        for task in beside:
-            task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        complaints += await stopped(beside)
         leaked = await served.leaked_blocks()
         num_preemptions = await served.num_preemptions()
     except (OSError, EOFError, RuntimeError) as error:
         complaints.append(f"{type(error).__name__}: {error}")
     finally:
         sentence = await served.end()
-    complaints += [*served.refusals, *([sentence] if sentence else [])]
-    said = log.read_text(errors="replace")
-    if "Traceback" in said:
-        complaints.append(f"the server's log has a traceback:\n{said[said.index('Traceback') :]}")
+    complaints += [*served.refusals, *([sentence] if sentence else []), *tracebacks(log)]
     return Outcome(
         streams=options.streams,
         tally=tally,
@@ -109,6 +108,22 @@ async def soak(options: argparse.Namespace, offline: Offline, log: Path) -> Outc
         leaked_blocks=leaked,
         complaints=complaints,
     )
+
+
+async def stopped(tasks: list[asyncio.Task[None]]) -> list[str]:
+    """Cancel them; sentences on those that had failed."""
+    for task in tasks:
+        task.cancel()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    return [f"{type(end).__name__}: {end}" for end in ends if isinstance(end, Exception)]
+
+
+def tracebacks(log: Path) -> list[str]:
+    """What the server's log has from the first traceback on."""
+    said = log.read_text(errors="replace")
+    if "Traceback" not in said:
+        return []
+    return [f"the server's log has a traceback:\n{said[said.index('Traceback') :][:5000]}"]
 
 
 async def show(tally: Tally, seconds: float) -> None:
@@ -158,7 +173,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="headway-soak-") as folder:
         limit_s = options.seconds + 3 * MOST_CALL_S
         run = asyncio.wait_for(soak(options, offline, Path(folder) / "log"), limit_s)
-        outcome = asyncio.run(run)  # type: ignore[arg-type]
+        outcome = asyncio.run(run)
     if options.json:
         figures = {"counts": outcome.tally.counts, "memory_kb": outcome.memory}
         options.json.write_text(json.dumps(figures, indent=1) + "\n")

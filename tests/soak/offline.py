@@ -12,7 +12,7 @@ from framework.engine.prompts import Prompt
 from framework.sampling import SamplingParams
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from framework.engine.tokenizer import Tokenizer
 
@@ -67,7 +67,7 @@ class ScriptedTokens:
 class KnownTokens:
     """Tokens that were computed before, by source."""
 
-    _known: dict[str, Sequence[int]]
+    _known: Mapping[str, Sequence[int]]
 
     @classmethod
     def computed(cls, llm: LLM, sources: Sequence[dict[str, Any]]) -> KnownTokens:

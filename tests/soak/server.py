@@ -89,13 +89,17 @@ class Served:
         """The front's process id."""
         return self._process.pid
 
-    async def meddle(self, random: Random) -> None:
-        """Swap policies, pause and reset the cache now and then, until cancelled."""
+    async def meddle(self, random: Random, swap_until: float) -> None:
+        """Swap policies, pause and reset the cache now and then, until cancelled.
+
+        A swap brings a new pool, so none is made after `swap_until`: what leaks from then on is
+        there to be seen at the end.
+        """
         try:
             while True:
                 await asyncio.sleep(random.uniform(0.5, 4))
                 draw = random.random()
-                if draw < 0.6:
+                if draw < 0.6 and time.monotonic() < swap_until:
                     policy = [*self.plugins, *random.choice(POLICIES)]
                     await self._admin("swap", {"plugins": policy})
                     self.num_swaps += 1
