@@ -6,6 +6,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from framework.errors import RequestError
+from framework.hooks import NOTHING
 from framework.request import Status
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ def check_new(books: Books, request: Request) -> None:
         raise RequestError(f"request_id: {name!r} is in use by an unfinished request")
     if request.status is not Status.WAITING or request.num_computed_tokens:
         raise RequestError(f"request {name!r} was added before; build a new Request")
+    if request.kv_transfer_params is not None and books.hooks.lookup_external is NOTHING:
+        raise RequestError(
+            f"request {name!r}: kv_transfer_params: got options, allowed: none (no plugin of the "
+            "stack owns external KV; kv_offload is one)"
+        )
     _check_prompt(books, request)
     limit_length(books, request)
 

@@ -15,7 +15,7 @@ from framework.sampling import SamplingParams
 from framework.stash import Stash
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 UNLIMITED = 1 << 62
 """`num_slots` of a request when nobody in the stack owns blocks."""
@@ -99,6 +99,7 @@ class Request:
         encoder_inputs: images and the like, in prompt order.
         eos_token_ids: end-of-sequence tokens of the model.
         needs_pooling: True = no token is sampled; the request ends with its pooled vector.
+        kv_transfer_params: options of an owner of external KV, or None (vLLM's name).
         deadline: seconds on the scheduler's clock, or None (deadline policies).
         slo: what was promised, or None (deadline policies).
         stash: typed storage for plugin data.
@@ -115,6 +116,7 @@ class Request:
     encoder_inputs: Sequence[EncoderInput] = field(default=(), kw_only=True)
     eos_token_ids: Sequence[int] = field(default=(), kw_only=True)
     needs_pooling: bool = field(default=False, kw_only=True)
+    kv_transfer_params: Mapping[str, Any] | None = field(default=None, kw_only=True)
     deadline: float | None = field(default=None, kw_only=True)
     slo: Slo | None = field(default=None, kw_only=True)
     stash: Stash = field(factory=Stash, init=False)

@@ -43,7 +43,7 @@ SERVER = BASE | {"msgspec", "fastapi", "starlette", "uvicorn", "pydantic", "prom
 MESSAGES = BASE | {"msgspec", "zmq"}
 MESSAGE_FILES = {
     f"framework/engine/{name}.py"
-    for name in ("protocol", "process", "receiving", "sending", "launching", "connection")
+    for name in ("protocol", "process", "receiving", "sending", "child", "connection")
 }
 """They are imported by those alone who want the engine in a process of its own."""
 PLUGGY_FILES = {f"framework/{name}.py" for name in ("hookspecs", "stack", "hooks")}

@@ -9,29 +9,30 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from framework.engine.calls import Calls
 from framework.engine.completion import LiveRequest
+from framework.engine.deliveries import Deliveries
 from framework.engine.incoming import sampling_fields
 from framework.engine.link import Link
 from framework.engine.models import resolve_model
-from framework.engine.protocol import Abort, Add, Outputs, ProtocolError, Reply, Utility
+from framework.engine.protocol import Abort, Add, Outputs, ProtocolError, Reply
 from framework.engine.stats import Stats
-from framework.engine.streams import Stream
 from framework.engine.tokenizer import HuggingFaceTokenizer
-from framework.errors import EngineDeadError, RequestError, named
+from framework.errors import EngineDeadError, RequestError
 from framework.metrics import Timeline
-from framework.output import TokenLogprobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
     from framework.engine.prompts import Prompt
-    from framework.engine.protocol import Ended, EngineInfo, FromEngine
+    from framework.engine.protocol import EngineInfo, FromEngine
     from framework.engine.settings import EngineSettings
+    from framework.engine.streams import Stream
     from framework.engine.tokenizer import Tokenizer
 
 
@@ -53,11 +54,14 @@ class AsyncEngine:
     tokenizer: Tokenizer | None
     _link: Link
     _room: asyncio.Semaphore | None
-    _streams: dict[int, Stream] = field(factory=dict, init=False)
-    _names: dict[str, int] = field(factory=dict, init=False)
-    _calls: dict[int, asyncio.Future[Any]] = field(factory=dict, init=False)
+    _deliveries: Deliveries = field(init=False)
+    _call: Calls = field(init=False)
     _last_number: int = field(default=0, init=False)
     _encoder: ThreadPoolExecutor = field(factory=lambda: ThreadPoolExecutor(1), init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._deliveries = Deliveries(self._send_abort, self._give_room)
+        self._call = Calls(self._link, self._number)
 
     @classmethod
     async def start(
@@ -137,7 +141,7 @@ class AsyncEngine:
     @property
     def num_unfinished(self) -> int:
         """Requests of this front that have not ended."""
-        return len(self._streams)
+        return len(self._deliveries)
 
     async def submit(self, prompt: Prompt) -> Stream:
         """Send a prompt to the engine.
@@ -165,7 +169,7 @@ class AsyncEngine:
     def _send(self, prompt: Prompt, token_ids: list[int], arrival: float) -> Stream:
         key = self._number()
         name = prompt.request_id or self._link.name(key)
-        if name in self._names:
+        if name in self._deliveries:
             raise RequestError(
                 f"{prompt.where}: request_id: {name!r} is in use by an unfinished request"
             )
@@ -180,93 +184,25 @@ class AsyncEngine:
                 prompt.priority,
                 prompt.tenant,
                 request.deadline,
+                kv_transfer_params=prompt.kv_transfer_params,
                 request_wave=self._link.wave,
             )
         )
         live = LiveRequest.of(request, Timeline(arrival, len(token_ids)), self.tokenizer)
-        self._names[name] = key
-        stream = self._streams[key] = Stream(key, live, self._leave)
-        return stream
+        return self._deliveries.add(key, live)
 
     async def abort(self, request_id: str) -> bool:
         """End a request of this front now; False if it has none of that name."""
-        key = self._names.get(request_id)
-        if key is None:
-            return False
-        self._leave(key)
-        return True
-
-    def _leave(self, key: int) -> None:
-        """Nobody reads on; the engine need not go on."""
-        if key in self._streams:
-            self._end(key, "abort", None, None)
-            self._send_abort(key)
+        return self._deliveries.leave(request_id)
 
     def _send_abort(self, key: int) -> None:
+        """Nobody reads on; the engine need not go on."""
         if self.is_alive:
             self._link.send(Abort([key]))
 
     def _give_room(self) -> None:
         if self._room is not None:
             self._room.release()
-
-    # -----------------------------------------------------------------------------------------
-    # what the engine says
-    # -----------------------------------------------------------------------------------------
-
-    def _take(self, message: FromEngine) -> None:
-        if isinstance(message, Outputs):
-            self._deliver(message)
-        elif isinstance(message, Reply):
-            self._answer(message)
-
-    def _deliver(self, outputs: Outputs) -> None:
-        now = time.monotonic()
-        for key, token_ids in zip(outputs.keys, outputs.token_ids, strict=True):
-            stream = self._streams.get(key)
-            if stream is None:  # it was left, and the engine had not heard yet
-                continue
-            logprobs = [
-                TokenLogprobs(one.logprob, one.rank, one.top)
-                for one in outputs.logprobs.get(key, ())
-            ]
-            if stream.live.take(token_ids, logprobs, now):
-                text = stream.live.text
-                self._end(key, "stop", None if text is None else text.stopped_by, None)
-                self._send_abort(key)
-            stream.wake()
-        for ended in outputs.ended:
-            self._take_end(ended)
-
-    def _take_end(self, ended: Ended) -> None:
-        stream = self._streams.get(ended.key)
-        if stream is None:
-            return
-        line = stream.timeline
-        line.first_admission = ended.first_admission
-        line.num_cached_tokens = ended.num_cached_tokens
-        line.num_preemptions = ended.num_preemptions
-        line.preempted_s = ended.preempted_s
-        self._end(ended.key, ended.reason, ended.stop_reason, ended.error)
-
-    def _end(self, key: int, reason: str, stop_reason: int | str | None, error: str | None) -> None:
-        stream = self._forget(key)
-        stream.live.end(reason, stop_reason, error, time.monotonic())
-        stream.wake()
-
-    def _forget(self, key: int) -> Stream:
-        stream = self._streams.pop(key)
-        del self._names[stream.request_id]
-        self._give_room()
-        return stream
-
-    def _lose_everything(self, why: str) -> None:
-        """There is no engine any more: every reader and caller hears it."""
-        for key in list(self._streams):
-            self._forget(key).fail(why)
-        for future in self._calls.values():
-            if not future.done():
-                future.set_exception(EngineDeadError(why))
 
     # -----------------------------------------------------------------------------------------
     # calls
@@ -309,23 +245,15 @@ class AsyncEngine:
         names: list[str] = await self._call("swap", list(plugins))
         return names
 
-    async def _call(self, name: str, *arguments: Any) -> Any:
-        number = self._number()
-        self._link.send(Utility(number, name, list(arguments)))
-        future = self._calls[number] = asyncio.get_running_loop().create_future()
-        try:
-            return await future
-        finally:
-            self._calls.pop(number, None)
+    def _take(self, message: FromEngine) -> None:
+        if isinstance(message, Outputs):
+            self._deliveries.take(message)
+        elif isinstance(message, Reply):
+            self._call.answer(message)
 
-    def _answer(self, reply: Reply) -> None:
-        future = self._calls.get(reply.call)
-        if future is None or future.done():
-            return
-        if reply.error is None:
-            future.set_result(reply.value)
-        else:
-            future.set_exception(named(reply.kind, reply.error))
+    def _lose_everything(self, why: str) -> None:
+        self._deliveries.lose(why)
+        self._call.lose(why)
 
     def _number(self) -> int:
         self._last_number += 1

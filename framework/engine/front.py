@@ -215,7 +215,11 @@ class Front:
         Raises:
             PluginError, PolicyError, HeadwayError: it cannot be used now; the old one stays.
         """
-        self.core.swap([*complete_stack(plugins), self._recorder])
+        try:
+            self.core.swap([*complete_stack(plugins), self._recorder])
+        finally:  # told at once: an id that ends now may be used again
+            for result in self.core.take_early():
+                self._deliver(result)
         stack = self.core.scheduler.plugins
         return [name for name, plugin in stack if plugin is not self._recorder]
 

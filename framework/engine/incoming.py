@@ -37,12 +37,11 @@ class Accepts:
     eos_token_ids: tuple[int, ...] = ()
     pools: bool = False
 
-    def request(self, add: Add, *, transfers: bool) -> Request:
+    def request(self, add: Add) -> Request:
         """The scheduler's record of a request.
 
         Args:
             add: as it came.
-            transfers: whether the stack has an owner of external KV.
 
         Raises:
             RequestError: a field is not allowed; the message names it.
@@ -57,11 +56,6 @@ class Accepts:
         self._check_prompt(add)
         if add.needs_pooling and not self.pools:
             raise RequestError("needs_pooling: got True, allowed: False (the runner cannot pool)")
-        if add.kv_transfer is not None and not transfers:
-            raise RequestError(
-                "kv_transfer: got options, allowed: none (no plugin of the stack owns external KV; "
-                "kv_offload is one)"
-            )
         return Request(
             add.request_id,
             add.prompt_token_ids,
@@ -72,6 +66,7 @@ class Accepts:
             deadline=None if add.deadline is None else _moment("deadline", add.deadline),
             eos_token_ids=self.eos_token_ids,
             needs_pooling=add.needs_pooling,
+            kv_transfer_params=add.kv_transfer_params,
         )
 
     def _sampling_params(self, add: Add) -> SamplingParams:

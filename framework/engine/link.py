@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from attrs import define, field
 
 from framework.engine.connection import Connection
-from framework.engine.launching import PATIENCE_S, EngineProcess, addresses
+from framework.engine.launching import PATIENCE_S, EngineProcess
 from framework.engine.protocol import (
     EngineInfo,
     Ping,
@@ -24,6 +24,7 @@ from framework.engine.protocol import (
     Refused,
     Shutdown,
     Stopped,
+    addresses,
 )
 from framework.errors import EngineDeadError
 

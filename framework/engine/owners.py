@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from framework.engine.protocol import Ended, Logprobs, Outputs
+from framework.engine.protocol import Admitted, Ended, Logprobs, Outputs
 
 if TYPE_CHECKING:
     from framework.metrics import Timeline
@@ -21,6 +21,14 @@ class Owned:
     peer: bytes
     key: int
     timeline: Timeline
+    is_untold: bool = True
+    """Its front has not heard of its admission."""
+
+    def admitted(self) -> Admitted:
+        """What its front is told with the first tokens."""
+        self.is_untold = False
+        line = self.timeline
+        return Admitted(self.key, line.first_admission or line.arrival, line.num_cached_tokens)
 
     def ended(self, reason: str, stop_reason: int | str | None, error: str | None) -> Ended:
         """What its front is told at the end."""
@@ -84,6 +92,8 @@ class Owners:
             message = messages.get(owned.peer)
             if message is None:
                 message = messages[owned.peer] = Outputs([], [])
+            if owned.is_untold:
+                message.admitted.append(owned.admitted())
             message.keys.append(owned.key)
             message.token_ids.append(list(token_ids))
             if found := result.logprobs.get(name):

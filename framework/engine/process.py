@@ -28,7 +28,7 @@ from framework.engine.protocol import (
 from framework.engine.receiving import NewRequest, PeerLost
 from framework.engine.utilities import Utilities
 from framework.errors import PolicyError, RequestError, StallError
-from framework.stack import complete_stack, implemented_hooks
+from framework.stack import complete_stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,15 +71,12 @@ class EngineCoreProc:
     _is_over: bool = field(default=False, init=False)
     _was_busy: bool = field(default=False, init=False)
     _num_failed_steps: int = field(default=0, init=False)
-    has_connector: bool = field(default=False, init=False)
-    """Whether the stack owns external KV; read by the input thread."""
     num_plugin_errors: int = field(default=0, init=False)
     """Failures of plugins since the start."""
     last_plugin_error: str | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._utilities = Utilities(self)
-        self._look_at_stack()
 
     def run_busy_loop(self) -> None:
         """Serve until told to stop.
@@ -243,11 +240,6 @@ class EngineCoreProc:
         finally:  # told at once: the next message may end a request and use its name again
             for result in self.core.take_early():
                 self._tell(result)
-        self._look_at_stack()
-
-    def _look_at_stack(self) -> None:
-        plugins = [one for _, one in self.core.scheduler.plugins]
-        self.has_connector = any("lookup_external" in implemented_hooks(one) for one in plugins)
 
     # -----------------------------------------------------------------------------------------
     # the end

@@ -62,6 +62,11 @@ def _deadline(instance: object, attribute: attrs.Attribute[Any], value: Any) -> 
         _arrival(instance, attribute, value)
 
 
+def _object(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and not isinstance(value, dict):
+        raise bad_field(attribute.name, value, "an object, or None")
+
+
 def _as_id(value: Any) -> Any:
     return str(value) if type(value) is int else value
 
@@ -93,6 +98,7 @@ class Prompt:
         tenant: whose it is, or None.
         arrival_s: seconds after the start at which it arrives, where arrivals are played.
         deadline_s: seconds after its arrival by which it should be done, or None; for policies.
+        kv_transfer_params: options of the stack's owner of external KV, or None.
         where: what an error calls it, such as "file.jsonl line 3".
 
     Raises:
@@ -113,6 +119,7 @@ class Prompt:
     tenant: str | None = field(default=None, validator=_text)
     arrival_s: float = field(default=0.0, validator=_arrival)
     deadline_s: float | None = field(default=None, validator=_deadline)
+    kv_transfer_params: dict[str, Any] | None = field(default=None, validator=_object)
     where: str = "prompt"
 
     def __attrs_post_init__(self) -> None:
@@ -162,6 +169,7 @@ class Prompt:
             arrival_time=arrival_time,
             priority=self.priority,
             tenant=self.tenant,
+            kv_transfer_params=self.kv_transfer_params,
             deadline=deadline,
             eos_token_ids=eos,
         )

@@ -54,7 +54,7 @@ class Add(Message, tag="add"):
     """A request. `key` is the front's own number for it and never used again.
 
     `sampling` holds the fields of SamplingParams that are not the default, without `stop`.
-    `arrival_time` and `deadline` are seconds on the machine's monotonic clock. `kv_transfer`
+    `arrival_time` and `deadline` are seconds on the machine's monotonic clock. `kv_transfer_params`
     goes to an owner of external KV. `request_wave` is the wave that the front knows.
     """
 
@@ -67,7 +67,7 @@ class Add(Message, tag="add"):
     tenant: str | None = None
     deadline: float | None = None
     needs_pooling: bool = False
-    kv_transfer: dict[str, Any] | None = None
+    kv_transfer_params: dict[str, Any] | None = None
     request_wave: int = 0
 
 
@@ -145,6 +145,14 @@ class Logprobs(msgspec.Struct, array_like=True):
     top: dict[int, float]
 
 
+class Admitted(msgspec.Struct, array_like=True):
+    """When a request got its first place, and what it found in the cache; told once."""
+
+    key: int
+    first_admission: float
+    num_cached_tokens: int
+
+
 class Ended(msgspec.Struct, array_like=True):
     """The end of a request, with what only the engine knows of it."""
 
@@ -163,12 +171,13 @@ class Ended(msgspec.Struct, array_like=True):
 
 
 class Outputs(Message, tag="outputs"):
-    """What one step gave: one list of tokens a key, and the requests that ended."""
+    """What one step gave: one list of tokens a key, who gives its first, and who ended."""
 
     keys: list[int]
     token_ids: list[list[int]]
     ended: list[Ended] = []
     logprobs: dict[int, list[Logprobs]] = {}
+    admitted: list[Admitted] = []
 
 
 class Reply(Message, tag="reply"):
@@ -210,6 +219,12 @@ class Stopped(Message, tag="stopped"):
 
 
 FromEngine: TypeAlias = Ready | Outputs | Reply | Refused | Pulse | Stopped
+
+
+def addresses(folder: str) -> tuple[str, str]:
+    """Where an engine listens and where it speaks."""
+    return f"ipc://{folder}/in", f"ipc://{folder}/out"
+
 
 _encoder = msgspec.msgpack.Encoder()
 _from_front = msgspec.msgpack.Decoder(FromFront)

@@ -76,7 +76,6 @@ class Inbox:
         outbox: for answers, and the peers that are known.
         accepts: what the engine can serve.
         info: what the engine serves now, for a front that says hello.
-        transfers: whether the stack has an owner of external KV now.
     """
 
     socket: zmq.Socket[bytes]
@@ -84,7 +83,6 @@ class Inbox:
     outbox: Outbox
     accepts: Accepts
     info: Callable[[], EngineInfo]
-    transfers: Callable[[], bool]
     _stop: Event = field(factory=Event)
     _thread: Thread | None = None
 
@@ -144,7 +142,7 @@ class Inbox:
 
     def _add(self, peer: bytes, add: Add) -> None:
         try:
-            request = self.accepts.request(add, transfers=self.transfers())
+            request = self.accepts.request(add)
         except RequestError as error:
             self.outbox.put(peer, Outputs([], [], [Ended(add.key, "rejected", error=str(error))]))
         else:

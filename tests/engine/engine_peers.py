@@ -14,7 +14,6 @@ import msgspec
 import zmq
 from attrs import define, field
 
-from framework.engine.launching import addresses
 from framework.engine.prompts import Prompt
 from framework.engine.protocol import (
     VERSION,
@@ -22,6 +21,7 @@ from framework.engine.protocol import (
     Hello,
     Outputs,
     Ready,
+    addresses,
     decode_from_engine,
     encode,
 )

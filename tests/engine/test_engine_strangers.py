@@ -90,7 +90,7 @@ NOT_ALLOWED = {
     "request_wave: got -1": {"request_wave": -1},
     "request_wave: got 18446744073709551615": {"request_wave": 2**64 - 1},
     "needs_pooling": {"needs_pooling": True},
-    "kv_transfer": {"kv_transfer": {"from": "there"}},
+    "kv_transfer_params": {"kv_transfer_params": {"from": "there"}},
     "no such field 'max_token'. Did you mean 'max_tokens'": {"sampling": {"max_token": 1}},
     "no such field 'xxx": {"sampling": {"x" * 1_000_000: 1}},
     "stop_token_ids": {"sampling": {"stop_token_ids": "ab"}},

@@ -62,7 +62,7 @@ async def checked(scene: Scene, engine: AsyncEngine) -> None:
     try:
         await scene(engine)
     finally:
-        for stream in list(engine._streams.values()):
+        for stream in list(engine._deliveries._streams.values()):
             await stream.aclose()
     await wait_quiet(engine)
     assert engine.num_unfinished == 0
