@@ -136,6 +136,7 @@ def _spread(
                     priority=body.priority or 0,
                     tenant=body.user or None,
                     deadline_s=body.deadline_s,
+                    kv_transfer_params=body.kv_transfer_params,
                     where=_where(source, len(sources), len(prompts) // num_choices),
                 )
             )

@@ -35,12 +35,17 @@ RETRY_AFTER_S: Final = 1
 CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
 PARAMS: Final = {
     **{attribute.name: attribute.name for attribute in attrs.fields(SamplingParams)},
-    **{name: name for name in ("prompt", "messages", "priority", "deadline_s")},
+    **{
+        name: name
+        for name in ("prompt", "messages", "priority", "deadline_s", "kv_transfer_params")
+    },
     "prompt_token_ids": "prompt",
     "tenant": "user",
 }
 """What sentences of the engine call a field, and what its clients do."""
-_NAMED = re.compile(rf"\b({'|'.join(PARAMS)}): ")
+_FIELDS = "|".join(PARAMS)
+_GOT = re.compile(rf"\b({_FIELDS}): got ")
+_NAMED = re.compile(rf"\b({_FIELDS}): ")
 
 
 class ApiError(HeadwayError):
@@ -95,7 +100,8 @@ def as_api_error(error: BaseException) -> ApiError:
     if isinstance(error, PluginError):
         return ApiError(400, str(error), code="plugin_error", param="plugins")
     if isinstance(error, ConfigError | RequestError | ModelError):
-        found = _NAMED.search(str(error))
+        sentence = str(error)
+        found = _GOT.search(sentence) or _NAMED.search(sentence)
         param = PARAMS[found.group(1)] if found else None
         return ApiError(400, str(error), code="invalid_value", param=param)
     what = str(error) if isinstance(error, HeadwayError) else f"{type(error).__name__}; see the log"

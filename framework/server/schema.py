@@ -76,6 +76,7 @@ class Generation(Strict):
     min_tokens: Whole | None = None
     stop_token_ids: list[Whole] | None = None
     ignore_eos: bool | None = None
+    kv_transfer_params: dict[str, Any] | None = None
 
 
 class CompletionRequest(Generation):

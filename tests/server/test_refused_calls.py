@@ -52,6 +52,7 @@ def expect(answer: httpx.Response, status: int, param: str | None, *words: str) 
         ({"response_format": {"type": "json_object"}}, "response_format", "{'type': 'text'}"),
         ({"echo": True, "logprobs": 1}, "echo", "false where logprobs"),
         ({"skip_special_tokens": False}, "skip_special_tokens", "true"),
+        ({"kv_transfer_params": {"a": 1}}, "kv_transfer_params", "no plugin of the stack"),
     ],
 )
 def test_a_wrong_field_of_a_completion(
