@@ -112,7 +112,10 @@ def command(
     # Engine and front share the CPUs: threads that wait for one another must not spin meanwhile.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     engine_settings = _engine_settings(loading, plugins, limits)
-    caught = asyncio.run(_serve(engine_settings, restart, settings, listening, json_path))
+    try:
+        caught = asyncio.run(_serve(engine_settings, restart, settings, listening, json_path))
+    except asyncio.CancelledError:  # SIGTERM before it served
+        return 0
     return INTERRUPTED if caught == signal.SIGINT else 0
 
 
@@ -131,7 +134,11 @@ async def _serve(
 
     serving, _ = _server_modules()
     with serving.bind(listening) as bound:
-        engine = await AsyncEngine.start(engine_settings, restart=restart)
+        starting = asyncio.ensure_future(AsyncEngine.start(engine_settings, restart=restart))
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, starting.cancel)
+        engine = await starting
+        loop.remove_signal_handler(signal.SIGTERM)  # from here on it is the server's
         try:
 
             def announce(url: str) -> None:

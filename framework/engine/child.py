@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Final
@@ -50,24 +51,24 @@ def run_engine(settings: EngineSettings, folder: str, pipe: Connection, verbosit
     """The whole life of an engine's process."""
     logging.basicConfig(level=verbosity, format="%(asctime)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    queue: InputQueue = SimpleQueue()
+    Thread(target=_watch_parent, args=(queue, folder), daemon=True).start()
     try:
         model, stack = settings.open()
-        engine, inbox = build_engine(model, stack, folder)
+        engine, inbox = build_engine(model, stack, folder, queue)
     except HeadwayError as error:
-        pipe.send((type(error).__name__, str(error)))
-        return
+        return _tell(pipe, type(error).__name__, str(error))
     except BaseException as error:
         why = f"the engine process could not start: {type(error).__name__}: {error}"
-        pipe.send((EngineDeadError.__name__, why))
+        _tell(pipe, EngineDeadError.__name__, why)
         raise
-    signal.signal(signal.SIGTERM, lambda *_: engine.queue.put((NOBODY, Shutdown(drain=False))))
-    Thread(target=_watch_parent, args=(engine.queue, folder), daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: queue.put((NOBODY, Shutdown(drain=False))))
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(SWITCH_S)
     inbox.start()
     engine.outbox.start()
-    pipe.send(("ready", ""))
+    _tell(pipe, "ready", "")
     try:
         engine.run_busy_loop()
     finally:
@@ -78,14 +79,18 @@ def run_engine(settings: EngineSettings, folder: str, pipe: Connection, verbosit
         shutil.rmtree(folder, ignore_errors=True)  # a parent that just ends leaves it
 
 
+def _tell(pipe: Connection, kind: str, sentence: str) -> None:
+    with suppress(BrokenPipeError):  # nobody waits any more
+        pipe.send((kind, sentence))
+
+
 def build_engine(
-    model: LoadedModel, stack: Sequence[Spec], folder: str
+    model: LoadedModel, stack: Sequence[Spec], folder: str, queue: InputQueue
 ) -> tuple[EngineCoreProc, Inbox]:
     """An engine over a loaded model, with bound sockets and threads that have not started."""
     recorder = Recorder()
     core = EngineCore(Scheduler(model.config, [*stack, recorder], timed=True), model.runner)
     entry, way_out = _bound(folder)
-    queue: InputQueue = SimpleQueue()
     outbox = Outbox(way_out, lambda peer: queue.put((peer, PeerLost())))
     engine = EngineCoreProc(core, recorder, queue, outbox)
     accepts = Accepts(

@@ -76,7 +76,8 @@ class EngineProcess:
             EngineDeadError: it ended first.
         """
         try:
-            kind, sentence = self._pipe.recv()
+            with self._pipe:  # nobody else closes it: that would be under the hands of this thread
+                kind, sentence = self._pipe.recv()
         except EOFError as error:
             self._process.join()
             why = f"{self.obituary()} before it was ready"
@@ -124,5 +125,4 @@ class EngineProcess:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-        self._pipe.close()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +148,7 @@ def run(directory: Path, tmp_path: Path) -> Iterator[Callable[..., Run]]:
         plugins = [*stack, f"{tmp_path / 'faulty.py'}:Faulty"]
         settings = {**limits, "max_model_len": 128, "max_num_batched_tokens": 40, **settings}
         engine, inbox = build_engine(
-            *scripted(directory, plugins=plugins, **settings).open(), folder
+            *scripted(directory, plugins=plugins, **settings).open(), folder, SimpleQueue()
         )
         sockets.extend([inbox.socket, engine.outbox.socket])
         return Run(engine)
