@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 
 from framework.cli.app import INTERRUPTED
@@ -23,6 +25,7 @@ from framework.cli.options import (
 from framework.cli.report import headline, write_json
 from framework.engine.settings import EngineSettings
 from framework.errors import ConfigError
+from framework.server.admin_key import left_in_file, make_key
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +58,13 @@ SERVING = (
         show_envvar=True,
         metavar="KEY",
         help="What clients must bring, for all but /health.  [default: nothing]",
+    ),
+    click.option(
+        "--admin-key",
+        envvar="HEADWAY_ADMIN_KEY",
+        show_envvar=True,
+        metavar="KEY",
+        help="What admin calls must bring.  [default: made, in a file that `headway swap` reads]",
     ),
     click.option(
         "--max-body-bytes", type=int, default=8 << 20, show_default=True, help="Longest request."
@@ -106,9 +116,7 @@ def command(
     listening = serving.Listening(**{name: options.pop(name) for name in LISTENING_NAMES})
     names = options.pop("model_names") or (model,)
     settings = settings_of.ServerSettings(model_names=tuple(names), **options)
-    warning = serving.warn_if_open(listening, settings)
-    if warning is not None:
-        click.echo(f"headway: warning: {warning}", err=True)
+    _warn(serving.warn_if_open(listening, settings))
     # Engine and front share the CPUs: threads that wait for one another must not spin meanwhile.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     engine_settings = _engine_settings(loading, plugins, limits)
@@ -133,7 +141,9 @@ async def _serve(
     from framework.engine.client import AsyncEngine  # noqa: PLC0415  (needs the extra `serve`)
 
     serving, _ = _server_modules()
-    with serving.bind(listening) as bound:
+    with serving.bind(listening) as bound, ExitStack() as stack:
+        if settings.admin_key is None:
+            settings = _with_own_key(settings, bound.getsockname()[1], stack)
         starting = asyncio.ensure_future(AsyncEngine.start(engine_settings, restart=restart))
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, starting.cancel)
@@ -151,6 +161,22 @@ async def _serve(
         finally:
             await engine.close()
     return caught
+
+
+def _with_own_key(settings: ServerSettings, port: int, stack: ExitStack) -> ServerSettings:
+    """The settings with an admin key that this user's `headway swap` finds until the stack ends."""
+    key = make_key()
+    try:
+        stack.enter_context(left_in_file(key, port))
+    except ConfigError as error:
+        _warn(f"there are no admin calls: {error}")
+        return settings
+    return attrs.evolve(settings, admin_key=key)
+
+
+def _warn(sentence: str | None) -> None:
+    if sentence is not None:
+        click.echo(f"headway: warning: {sentence}", err=True)
 
 
 def _server_modules() -> Any:

@@ -16,12 +16,14 @@ from framework.arguments import split_arguments
 from framework.cli.options import common_options
 from framework.cli.report import headline, write_json
 from framework.errors import ConfigError, HeadwayError, PluginError, bad_field
+from framework.server.admin_key import find_key
 from framework.stack import parse_stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PATIENCE_S = 60
+OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 @click.command("swap", epilog="Example: headway swap priority --url http://127.0.0.1:8000")
@@ -34,21 +36,22 @@ PATIENCE_S = 60
     help="Where `headway serve` listens.",
 )
 @click.option(
-    "--api-key",
-    envvar="HEADWAY_API_KEY",
+    "--admin-key",
+    envvar="HEADWAY_ADMIN_KEY",
     show_envvar=True,
     metavar="KEY",
-    help="The server's key, if it has one.",
+    help="The server's.  [default: that of your own server at this port of this machine]",
 )
 @common_options
-def command(stack: str, url: str, api_key: str | None, json_path: Path | None) -> int:
+def command(stack: str, url: str, admin_key: str | None, json_path: Path | None) -> int:
     """Change the plugins of a running server between two of its steps.
 
     STACK is one+another, the last is asked first. Requests that wait or run are carried over. A
     stack that fails its check leaves the old one in place: exit status 2.
     """
     specs = [with_absolute_path(spec) for spec in parse_stack(stack)]
-    answer = _post(f"{_checked(url)}/admin/swap", {"plugins": specs}, api_key)
+    url = _checked(url)
+    answer = _post(f"{url}/admin/swap", {"plugins": specs}, admin_key or _own_key(url))
     line = f"{_told(answer['old'])} -> {_told(answer['new'])}"
     write_json(json_path, {"headline": line, "old": answer["old"], "new": answer["new"]})
     headline(line)
@@ -69,13 +72,25 @@ def _told(names: Sequence[str]) -> str:
 
 
 def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is none
+        is_right = False
+    if not is_right:
         raise bad_field("url", url, "http://HOST:PORT")
     return url.rstrip("/")
 
 
-def _post(url: str, body: dict[str, Any], api_key: str | None) -> Any:
+def _own_key(url: str) -> str | None:
+    """What a server of this user, at a port of this machine, has left for him."""
+    parts = urlsplit(url)
+    if parts.hostname not in OWN_HOSTS:
+        return None
+    return find_key(parts.port or (443 if parts.scheme == "https" else 80))
+
+
+def _post(url: str, body: dict[str, Any], admin_key: str | None) -> Any:
     """The JSON that comes back.
 
     Raises:
@@ -84,8 +99,8 @@ def _post(url: str, body: dict[str, Any], api_key: str | None) -> Any:
         HeadwayError: it failed.
     """
     headers = {"Content-Type": "application/json"}
-    if api_key is not None:
-        headers["Authorization"] = f"Bearer {api_key}"
+    if admin_key is not None:
+        headers["Authorization"] = f"Bearer {admin_key}"
     opener: OpenerDirector = build_opener(ProxyHandler({}))
     asked = Request(url, json.dumps(body).encode(), headers)
     try:

@@ -3,9 +3,9 @@
 /health is open: it tells nothing but whether requests are taken. All else needs the API key, if
 there is one; /metrics too, since the load and its plugins are nobody else's affair.
 
-A plugin spec can name a file whose code then runs, so without a key the admin calls answer nobody
-from outside, no web page and no proxy: peer and Host must be loopback, and there must be no Origin
-and no trace of a proxy.
+A plugin spec can name a file whose code then runs, so admin calls always need a key, and one of
+their own: clients have the other. Where a call comes from says nothing, behind a proxy all come
+from this machine. Web pages are turned away even with the key.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 OPEN_PATHS: Final = ("/health",)
-FOREIGN: Final = ("origin", "forwarded", "x-forwarded-for", "via")
-"""Headers of calls that somebody else than the peer has made."""
 
 
 class Gate:
@@ -37,10 +35,15 @@ class Gate:
     """
 
     def __init__(
-        self, app: ASGIApp, api_key: str | None, respond: Callable[[ApiError], Response]
+        self,
+        app: ASGIApp,
+        api_key: str | None,
+        admin_key: str | None,
+        respond: Callable[[ApiError], Response],
     ) -> None:
         self._app = app
         self._api_key = api_key
+        self._admin_key = admin_key
         self._respond = respond
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,42 +60,38 @@ class Gate:
     def _check(self, request: Request) -> None:
         path = request.url.path
         if path == "/admin" or path.startswith("/admin/"):
-            check_admin(request, self._api_key)
+            check_admin(request, self._admin_key)
         elif path not in OPEN_PATHS:
             check_key(request, self._api_key)
 
 
 def check_key(request: Request, api_key: str | None) -> None:
     """Raises ApiError 401 unless the call brings the key, if there is one."""
-    if api_key is None:
-        return
+    if api_key is not None:
+        _check_bearer(request, api_key, "API key", "invalid_api_key")
+
+
+def check_admin(request: Request, admin_key: str | None) -> None:
+    """Raises ApiError unless the caller may change how the server works."""
+    if "origin" in request.headers:
+        told = "Origin: got one, allowed: none; web pages may not make admin calls"
+        raise ApiError(403, told, code="admin_forbidden")
+    if admin_key is None:
+        raise ApiError(403, "admin calls: there is no admin key", code="admin_forbidden")
+    _check_bearer(request, admin_key, "admin key", "invalid_admin_key")
+
+
+def _check_bearer(request: Request, key: str, what: str, code: str) -> None:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    right = hmac.compare_digest(given.strip().encode(), api_key.encode())
+    right = hmac.compare_digest(given.strip().encode(), key.encode())
     if scheme.lower() != "bearer" or not right:
-        what = "wrong" if given else "missing"
+        state = "wrong" if given else "missing"
         raise ApiError(
             401,
-            f"API key: it is {what}; allowed: the server's, as Authorization: Bearer KEY",
-            code="invalid_api_key",
+            f"{what}: it is {state}; allowed: the server's, as Authorization: Bearer KEY",
+            code=code,
             headers={"WWW-Authenticate": "Bearer"},
         )
-
-
-def check_admin(request: Request, api_key: str | None) -> None:
-    """Raises ApiError unless the caller may change how the server works."""
-    if api_key is not None:
-        return check_key(request, api_key)
-    peer = request.client.host if request.client is not None else ""
-    if not is_loopback(peer):
-        raise _forbidden(f"peer: got {peer!r}, allowed: this machine, unless there is an API key")
-    if not is_loopback(_host_name(request.headers.get("host", ""))):
-        host = request.headers.get("host", "")
-        raise _forbidden(f"Host: got {host!r}, allowed: a loopback name or address")
-    for name in FOREIGN:
-        if name in request.headers:
-            told = "web pages and proxies may not make admin calls without an API key"
-            raise _forbidden(f"{name.title()}: got one, allowed: none; {told}")
-    return None
 
 
 def is_loopback(host: str) -> bool:
@@ -103,14 +102,3 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _host_name(header: str) -> str:
-    """The host of a Host header, without port and brackets."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0].lower()
-
-
-def _forbidden(message: str) -> ApiError:
-    return ApiError(403, message, code="admin_forbidden")

@@ -61,7 +61,9 @@ def create_app(engine: EngineLike, settings: ServerSettings) -> tuple[FastAPI, D
     ):
         app.include_router(router)
     app.add_middleware(BodyLimit, most=settings.max_body_bytes)
-    app.add_middleware(Gate, api_key=settings.api_key, respond=respond)
+    app.add_middleware(
+        Gate, api_key=settings.api_key, admin_key=settings.admin_key, respond=respond
+    )
     _add_handlers(app, respond)
     return app, desk
 

@@ -24,6 +24,11 @@ def _not_empty(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise bad_field(attribute.name, "***", "a string of at least one ASCII character")
 
 
+def _another_key(settings: ServerSettings, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and value == settings.api_key:
+        raise bad_field(attribute.name, "***", "another key than api_key, which clients have")
+
+
 def _names(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
     if not value or not all(isinstance(name, str) and name for name in value):
         raise bad_field(attribute.name, value, "one or more non-empty strings")
@@ -36,6 +41,7 @@ class ServerSettings:
     Attributes:
         model_names: what clients may call the model; the first one is told.
         api_key: what clients must bring, or None.
+        admin_key: what admin calls must bring; None = nobody may make any.
         max_body_bytes: longest body of a request.
         max_queue: most unfinished requests; None = no limit.
         max_per_tenant: most unfinished requests of one `user`; None = no limit.
@@ -43,6 +49,7 @@ class ServerSettings:
 
     model_names: tuple[str, ...] = field(validator=_names)
     api_key: str | None = field(default=None, validator=_not_empty, repr=False)
+    admin_key: str | None = field(default=None, validator=[_not_empty, _another_key], repr=False)
     max_body_bytes: int = field(default=DEFAULT_MAX_BODY_BYTES, validator=_at_least_one)
     max_queue: int | None = field(default=DEFAULT_MAX_QUEUE, validator=_at_least_one)
     max_per_tenant: int | None = field(default=None, validator=_at_least_one)

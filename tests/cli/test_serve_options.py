@@ -26,6 +26,7 @@ port = 0
 drain-s = 2
 served_model_name = ["small"]
 api_key = "secret"
+admin-key = "another"
 max-body-bytes = 1000
 max-queue = 5
 max_per_tenant = 2
@@ -126,6 +127,7 @@ def test_a_config_file_that_is_not_there(headway: Callable[..., Result], tmp_pat
         ("--max-queue", 0, "at least 1"),
         ("--max-body-bytes", 0, "at least 1"),
         ("--api-key", " ", "at least one ASCII character"),
+        ("--admin-key", "", "at least one ASCII character"),
         ("--served-model-name", "", "non-empty"),
     ],
 )

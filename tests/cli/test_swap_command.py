@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from framework.cli.swap import with_absolute_path
+from framework.errors import ConfigError
+from framework.server.admin_key import find_key, key_file, left_in_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +51,7 @@ def url_of(server: Any) -> str:
 
 def test_a_swap_tells_old_and_new(headway: Callable[..., Result], answering: Any) -> None:
     answering.answer = (200, b'{"old": ["kv_blocks", "fcfs"], "new": ["kv_blocks", "vtc"]}')
-    result = headway("swap", "kv_blocks+vtc", "--url", url_of(answering), "--api-key", "secret")
+    result = headway("swap", "kv_blocks+vtc", "--url", url_of(answering), "--admin-key", "secret")
     assert (result.exit_code, result.stdout) == (0, "kv_blocks+fcfs -> kv_blocks+vtc\n")
     path, body, headers = answering.came
     assert (path, body) == ("/admin/swap", {"plugins": ["kv_blocks", "vtc"]})
@@ -58,7 +60,7 @@ def test_a_swap_tells_old_and_new(headway: Callable[..., Result], answering: Any
 
 @pytest.mark.parametrize(
     ("status", "code", "expected"),
-    [(400, "plugin_error", 2), (401, "invalid_api_key", 2), (500, "internal_error", 1)],
+    [(400, "plugin_error", 2), (401, "invalid_admin_key", 2), (500, "internal_error", 1)],
 )
 def test_a_refusal_is_one_line(
     headway: Callable[..., Result], answering: Any, status: int, code: str, expected: int
@@ -84,9 +86,10 @@ def test_nobody_answers(headway: Callable[..., Result]) -> None:
     assert "nobody answers at http://127.0.0.1:1" in result.stderr
 
 
-def test_an_address_that_is_none(headway: Callable[..., Result]) -> None:
-    result = headway("swap", "vtc", "--url", "localhost:8000")
-    assert "url: got 'localhost:8000', allowed: http://HOST:PORT" in result.stderr
+@pytest.mark.parametrize("url", ["localhost:8000", "http://localhost:x", "http://localhost:99999"])
+def test_an_address_that_is_none(headway: Callable[..., Result], url: str) -> None:
+    result = headway("swap", "vtc", "--url", url)
+    assert f"url: got {url!r}, allowed: http://HOST:PORT" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -102,3 +105,39 @@ def test_an_address_that_is_none(headway: Callable[..., Result]) -> None:
 )
 def test_files_are_named_so_that_the_server_finds_them(spec: str, expected: str) -> None:
     assert with_absolute_path(spec) == expected
+
+
+def test_the_key_of_one_s_own_server_is_found(
+    headway: Callable[..., Result],
+    answering: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    answering.answer = (200, b'{"old": ["fcfs"], "new": ["vtc"]}')
+    with left_in_file("made", answering.server_port):
+        file = key_file(answering.server_port)
+        assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert headway("swap", "vtc", "--url", url_of(answering)).exit_code == 0
+        assert answering.came[2]["Authorization"] == "Bearer made"
+    assert not file.exists()
+    assert headway("swap", "vtc", "--url", url_of(answering)).exit_code == 0
+    assert "Authorization" not in answering.came[2]
+
+
+def test_a_server_leaves_the_key_file_of_its_successor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with left_in_file("first", 7):
+        key_file(7).write_text("second")
+    assert find_key(7) == "second"
+
+
+def test_a_key_file_that_cannot_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="HEADWAY_ADMIN_KEY"), left_in_file("key", 7):
+        pass

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from framework.engine.prompts import Prompt
 
 ANSWER = b"abcdefghij"
+ADMIN_KEY = "of the admin"
 
 
 class ByteTokenizer:
@@ -182,6 +183,11 @@ class Server:
 
         return asyncio.run(within())
 
+    def admin(self, method: str, call: str, body: Any = None, **headers: str) -> httpx.Response:
+        """The answer to a call under /admin, with the key unless another one is given."""
+        rest = {"Authorization": f"Bearer {ADMIN_KEY}", **headers}
+        return self(method, f"/admin/{call}", json=body, headers=rest)
+
     def metric(self, line: str) -> float:
         """The value of one sample of /metrics."""
         lines = self("GET", "/metrics").text.splitlines()
@@ -195,5 +201,6 @@ def build_server(**settings: Any) -> Server:
     runner = ScriptedRunner(lambda _, position: ANSWER[position % 10], block_size=4)
     model = LoadedModel(runner, ByteTokenizer(), config)
     engine = FrontEngine(Front(model, complete_stack(())))
-    app, desk = create_app(engine, ServerSettings(**{"model_names": ("scripted",), **settings}))
+    given = {"model_names": ("scripted",), "admin_key": ADMIN_KEY, **settings}
+    app, desk = create_app(engine, ServerSettings(**given))
     return Server(engine, app, desk)

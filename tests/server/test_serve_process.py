@@ -17,6 +17,7 @@ pytest.importorskip("zmq")
 
 import httpx
 
+from framework.server.admin_key import find_key
 from tests.server.running import HEADWAY, running
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def test_a_swap_under_way_loses_nothing(serving: Any, tmp_path: Path) -> None:
             done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
             assert told in done.stdout
         assert list(chunks)[-1]["choices"][0]["finish_reason"] == "length"
-    plugins = httpx.get(f"{url}/admin/plugins").json()["plugins"]
+    headers = {"Authorization": f"Bearer {find_key(httpx.URL(url).port or 0)}"}
+    plugins = httpx.get(f"{url}/admin/plugins", headers=headers).json()["plugins"]
     assert plugins[-1] == "last"
 
 

@@ -27,6 +27,7 @@ NUM_BLOCKS: Final = 512
 """Few enough that requests lose their places, enough for the longest one."""
 BOUNDED: Final = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
 """Else torch keeps a compiled product for each number of rows: its memory fills for minutes."""
+ADMIN_KEY: Final = "soak"
 POLICIES: Final = (
     ("fcfs",),
     ("priority",),
@@ -68,9 +69,10 @@ class Served:
         command += ["--max-num-seqs", "64", "--max-queue", "4096"]
         for plugin in plugins:
             command += ["--plugin", plugin]
+        environment = {**os.environ, **BOUNDED, "HEADWAY_ADMIN_KEY": ADMIN_KEY}
         with log.open("wb") as file:
             process = await asyncio.create_subprocess_exec(
-                *command, stdout=asyncio.subprocess.PIPE, stderr=file, env={**os.environ, **BOUNDED}
+                *command, stdout=asyncio.subprocess.PIPE, stderr=file, env=environment
             )
         assert process.stdout is not None
         try:
@@ -113,7 +115,9 @@ class Served:
             await asyncio.shield(self._admin("resume", {}))
 
     async def _admin(self, call: str, body: dict[str, list[str]]) -> None:
-        status, told = await ask(self.port, f"/admin/{call}", body)
+        status, told = await ask(
+            self.port, f"/admin/{call}", body, {"Authorization": f"Bearer {ADMIN_KEY}"}
+        )
         if status != 200:
             self.refusals.append(f"{call} {body}: {status} {told.decode()}")
 

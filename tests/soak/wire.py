@@ -88,9 +88,11 @@ class Wire:
         self._writer.close()
 
 
-async def ask(port: int, path: str, body: Any = None) -> tuple[int, bytes]:
+async def ask(
+    port: int, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, bytes]:
     """Status and body of a small call; with a body it is a POST."""
     async with await Wire.open(port) as wire:
-        wire.send(path, None if body is None else json.dumps(body).encode(), {})
+        wire.send(path, None if body is None else json.dumps(body).encode(), headers or {})
         await wire.head()
         return wire.status, await wire.body()
