@@ -1,11 +1,12 @@
 """Headway: a pluggable scheduling framework for LLM inference.
 
 The public names. A policy author needs `hookimpl`, `Request` and `HOLD`; a researcher also
-`Scheduler`, `SchedulerConfig` and `LLM`.
+`Scheduler`, `SchedulerConfig`, and `LLM` or `AsyncEngine`.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from framework.clock import VirtualClock
@@ -55,7 +56,10 @@ from framework.stash import Stash, StashKey
 from framework.view import StepView
 
 if TYPE_CHECKING:
+    from framework.engine.client import AsyncEngine
     from framework.engine.llm import LLM
+    from framework.engine.prompts import Prompt
+    from framework.engine.settings import EngineSettings
 
 __all__ = [
     "API_VERSION",
@@ -64,6 +68,7 @@ __all__ = [
     "LATER",
     "LLM",
     "Answer",
+    "AsyncEngine",
     "Batch",
     "CachedRequestData",
     "Clock",
@@ -71,6 +76,7 @@ __all__ = [
     "ConnectorMetadata",
     "EncoderInput",
     "EngineDeadError",
+    "EngineSettings",
     "ExternalHit",
     "HeadwayError",
     "Hit",
@@ -82,6 +88,7 @@ __all__ = [
     "PluginError",
     "PolicyError",
     "PreemptMode",
+    "Prompt",
     "Refusal",
     "Request",
     "RequestError",
@@ -109,10 +116,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """`LLM` comes when it is asked for: a policy author does not pay for the front end."""
-    if name == "LLM":
-        from framework.engine.llm import LLM  # noqa: PLC0415
+_LATE = {
+    "LLM": "llm",
+    "AsyncEngine": "client",
+    "EngineSettings": "settings",
+    "Prompt": "prompts",
+}
+"""Names that come when they are asked for: a policy author does not pay for a front end."""
 
-        return LLM
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        return getattr(import_module(f"framework.engine.{_LATE[name]}"), name)
     raise AttributeError(f"module 'framework' has no attribute {name!r}")

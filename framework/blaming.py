@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from framework.errors import HeadwayError, PolicyError
@@ -36,11 +38,17 @@ def blamed(error: Exception, manager: pluggy.PluginManager, step: int | None = N
     return PolicyError(
         plugin=who.plugin,
         hook=who.hook,
-        got=f"raised {type(error).__name__}: {error}",
+        got=f"raised {type(error).__name__}: {error} ({_place(error)})",
         allowed="an answer, or None",
         request_id=None if who.request is None else who.request.request_id,
         step=step,
     )
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised: file and line."""
+    last = traceback.extract_tb(error.__traceback__, limit=-1)[0]
+    return f"{Path(last.filename).name}, line {last.lineno}"
 
 
 def culprit(error: BaseException, manager: pluggy.PluginManager) -> Culprit | None:
@@ -48,14 +56,14 @@ def culprit(error: BaseException, manager: pluggy.PluginManager) -> Culprit | No
     implementations = _implementations(manager)
     found: Culprit | None = None
     frames: list[FrameType] = []
-    traceback: TracebackType | None = error.__traceback__
-    while traceback is not None:
-        frames.append(traceback.tb_frame)
-        own = _owners(traceback.tb_frame, implementations)
+    level: TracebackType | None = error.__traceback__
+    while level is not None:
+        frames.append(level.tb_frame)
+        own = _owners(level.tb_frame, implementations)
         if own:
             hook, one = own[0]
             found = Culprit(one.plugin_name, hook, _subject(hook, frames))
-        traceback = traceback.tb_next
+        level = level.tb_next
     return found
 
 

@@ -68,6 +68,13 @@ def run_engine(settings: EngineSettings, folder: str, pipe: Connection, verbosit
     sys.setswitchinterval(SWITCH_S)
     inbox.start()
     engine.outbox.start()
+    config = model.config
+    log.info(
+        "serving with %s; %d KV blocks of %d tokens, at most %d running requests, "
+        "%d tokens a step, %d tokens a request",
+        *("+".join(engine.plugins), config.num_blocks, config.block_size, config.max_num_seqs),
+        *(config.max_num_batched_tokens, config.max_model_len),
+    )
     _tell(pipe, "ready", "")
     try:
         engine.run_busy_loop()

@@ -234,7 +234,8 @@ class AsyncEngine:
         """Put another stack in place of the running one; every request is carried over.
 
         Args:
-            plugins: completed with kv_blocks, chunked_prefill and fcfs where they are needed.
+            plugins: completed with kv_blocks, chunked_prefill and fcfs where they are needed; an
+                engine that takes the place of this one begins with them.
 
         Returns:
             The names of the new stack.
@@ -243,6 +244,7 @@ class AsyncEngine:
             PluginError, HeadwayError: it cannot be used; the old one stays.
         """
         names: list[str] = await self._call("swap", list(plugins))
+        self._link.use(plugins)
         return names
 
     def _take(self, message: FromEngine) -> None:

@@ -155,8 +155,8 @@ class LiveRequest:
     ) -> None:
         """Close the books of this request."""
         self.timeline.finish = now
-        if self.text is not None:
-            self.text.close()
+        if self.text is not None and self.text.close() and reason in ("length", "stop"):
+            reason, stop_reason = "stop", self.text.stopped_by
         wants_logprobs = self.request.sampling_params.logprobs is not None
         self.completion = Completion(
             request_id=self.request.request_id,

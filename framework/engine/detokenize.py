@@ -49,12 +49,15 @@ class TextStream:
         self._accept(grown[len(known) :])
         return self._find_stop()
 
-    def close(self) -> None:
-        """No token follows: what is left of an incomplete character is text as it stands."""
-        if self.stopped_by is None and self._num_decoded < len(self._token_ids):
-            known = self.tokenizer.decode(self._token_ids[self._window_start : self._num_decoded])
-            grown = self.tokenizer.decode(self._token_ids[self._window_start :])
-            self._accept(grown[len(known) :])
+    def close(self) -> bool:
+        """No token follows: what is left of an incomplete character is text as it stands; True if
+        a stop string is complete with it."""
+        if self.stopped_by is not None or self._num_decoded == len(self._token_ids):
+            return False
+        known = self.tokenizer.decode(self._token_ids[self._window_start : self._num_decoded])
+        grown = self.tokenizer.decode(self._token_ids[self._window_start :])
+        self._accept(grown[len(known) :])
+        return self._find_stop()
 
     def take(self, *, final: bool) -> str:
         """The text that is safe to show and was not taken before."""

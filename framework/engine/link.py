@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from framework.engine.connection import Connection
 from framework.engine.launching import PATIENCE_S, EngineProcess
@@ -108,6 +108,10 @@ class Link:
             raise EngineDeadError(self.failure or "the engine is starting")
         self._connection.send(message)
 
+    def use(self, plugins: Sequence[str]) -> None:
+        """What the next engine is started with, since this one has swapped its stack."""
+        self.settings = evolve(self.settings, plugins=tuple(plugins))
+
     def name(self, key: int) -> str:
         """A request id that no other front makes."""
         assert self._connection is not None
@@ -197,7 +201,7 @@ class Link:
                 pause_s = min(2 * pause_s, MOST_PAUSE_S)
             else:
                 self.num_restarts += 1
-                log.warning("the engine was started again")
+                log.warning("the engine was started again: %s", "+".join(self.info.plugins))
                 return self._watch()
 
     async def _let_go(self, patience_s: float) -> None:

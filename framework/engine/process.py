@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import define, field
 
+from framework.engine.faults import PluginFaults
 from framework.engine.owners import Owners
 from framework.engine.protocol import (
     Abort,
@@ -70,10 +71,8 @@ class EngineCoreProc:
     _is_draining: bool = field(default=False, init=False)
     _is_over: bool = field(default=False, init=False)
     _was_busy: bool = field(default=False, init=False)
-    _num_failed_steps: int = field(default=0, init=False)
-    num_plugin_errors: int = field(default=0, init=False)
-    """Failures of plugins since the start."""
-    last_plugin_error: str | None = field(default=None, init=False)
+    faults: PluginFaults = field(factory=PluginFaults, init=False)
+    """What plugins failed at since the start."""
 
     def __attrs_post_init__(self) -> None:
         self._utilities = Utilities(self)
@@ -102,7 +101,7 @@ class EngineCoreProc:
         """Block while there is nothing to do; then take everything that has come."""
         if self.is_paused or not self.core.has_work:
             self._handle(*self.queue.get())
-        elif self.core.is_idle or self._num_failed_steps:
+        elif self.core.is_idle or self.faults.num_failed_steps:
             self._wait(IDLE_S if self._owners or self.core.is_idle else FAILING_S)
         for _ in range(self.queue.qsize()):  # what comes meanwhile must not put the step off
             if not self._is_over:
@@ -140,7 +139,7 @@ class EngineCoreProc:
         except RequestError as error:
             return self._refuse(peer, new.key, "rejected", str(error))
         except PolicyError as error:
-            self._note(error)
+            self.faults.note(error)
             return self._refuse(peer, new.key, "error", str(error))
         timeline = self.recorder.track(request)
         self._owners.add(request.request_id, peer, new.key, timeline)
@@ -154,7 +153,7 @@ class EngineCoreProc:
         try:
             self.core.abort(name)
         except PolicyError as failed:  # it is out of the books all the same
-            self._note(failed)
+            self.faults.note(failed)
         owned = self._owners.forget(name)
         if owned is not None:
             self.outbox.put(owned.peer, Outputs([], [], [owned.ended(reason, None, error)]))
@@ -172,7 +171,7 @@ class EngineCoreProc:
         except StallError as error:
             self._end_blamed(error.request_id, str(error))
         else:
-            self._num_failed_steps = 0
+            self.faults.num_failed_steps = 0
             if result is not None:
                 self._tell(result)
 
@@ -183,14 +182,14 @@ class EngineCoreProc:
 
     def _survive(self, error: PolicyError) -> None:
         """A plugin failed: what was computed is told; who cannot be planned is ended."""
-        self._note(error)
+        self.faults.note(error)
         if error.result is not None:
-            self._num_failed_steps = 0
+            self.faults.num_failed_steps = 0
             return self._tell(error.result)
         if error.request_id in self._owners:
             return self._end_blamed(error.request_id, str(error))
-        self._num_failed_steps += 1
-        if self._num_failed_steps >= MOST_FAILED_STEPS and self._owners:
+        self.faults.num_failed_steps += 1
+        if self.faults.num_failed_steps >= MOST_FAILED_STEPS and self._owners:
             self._end_blamed(None, str(error))
         return None
 
@@ -202,17 +201,12 @@ class EngineCoreProc:
             assert one is not None
             self._end(one, "error", why)
 
-    def _note(self, error: PolicyError) -> None:
-        self.num_plugin_errors += 1
-        self.last_plugin_error = str(error)
-        log.error("%s", error)
-
     def _note_idleness(self) -> None:
         """A wave of requests ends when nothing is left."""
         if self._was_busy and not self.core.has_work:
             self._was_busy = False
             self.outbox.wave += 1
-        is_stuck = self._num_failed_steps and not self._owners
+        is_stuck = self.faults.num_failed_steps and not self._owners
         if self._is_draining and (is_stuck or not self.core.has_work):
             self._stop("it was shut down", failed=False)
 

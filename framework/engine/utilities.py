@@ -70,8 +70,8 @@ class Utilities:
             "hooks": [list(attrs.astuple(one)) for one in scheduler.hook_times()],
             "is_paused": engine.is_paused,
             "plugins": self.plugins(),
-            "num_plugin_errors": engine.num_plugin_errors,
-            "last_plugin_error": engine.last_plugin_error,
+            "num_plugin_errors": engine.faults.num_errors,
+            "last_plugin_error": engine.faults.last_error,
         }
 
     def plugins(self) -> list[str]:

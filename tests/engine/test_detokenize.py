@@ -30,6 +30,12 @@ def test_what_is_left_of_a_half_character_is_shown_at_the_end(tokenizer: ByteTok
     assert "".join(pieces) == "a\ufffd"
 
 
+def test_a_stop_string_is_found_in_what_is_left_at_the_end(tokenizer: ByteTokenizer) -> None:
+    stream = TextStream(tokenizer, stop=("b\ufffd",))
+    assert "".join(feed(stream, b"ab\xc3")) == "a"
+    assert stream.stopped_by == "b\ufffd"
+
+
 @given(st.text())
 def test_pieces_join_to_the_whole_text(text: str) -> None:
     stream = TextStream(ByteTokenizer())

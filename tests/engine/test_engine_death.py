@@ -96,6 +96,7 @@ def test_a_killed_engine_ends_every_stream_and_call_and_another_one_serves(
 async def kill_and_go_on(directory: Path) -> None:
     small = scripted(directory, num_blocks=200_000)
     async with await AsyncEngine.start(small, restart=True, max_num_requests=8) as engine:
+        await engine.swap(["priority"])
         streams, pid = await started(engine, 8), engine.pid
         waiting = asyncio.create_task(engine.submit(prompt(5)))
         call = asyncio.create_task(engine.stats())
@@ -115,6 +116,7 @@ async def kill_and_go_on(directory: Path) -> None:
         completion = await (await engine.submit(prompt(5, "later"))).finish()
         assert completion.token_ids == tokens_of("later", 5)
         assert (engine.num_restarts, engine.failure) == (1, None)
+        assert (await engine.plugins())[-1] == "priority"
         assert engine.pid != pid
         await fail_to_start_again(engine, directory / "config.json")
     assert not is_running(pid)

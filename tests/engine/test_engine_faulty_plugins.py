@@ -182,7 +182,7 @@ def test_whichever_hook_fails_once(
     for ended in errors:
         assert f"hook {hook!r}" in (ended.error or "")
         assert repr(NAMES[ended.key]) in (ended.error or "")
-    is_told = f"hook {hook!r}" in (found.engine.last_plugin_error or "")
+    is_told = f"hook {hook!r}" in (found.engine.faults.last_error or "")
     of_other_mode = hook == (ONLY_IN_TURN if async_scheduling else ONLY_AHEAD)
     assert is_told or of_other_mode or hook in NOT_CALLED
 
@@ -197,7 +197,7 @@ def test_a_plugin_that_would_end_more_than_its_hook_fails_like_any(
     found.finish()
     assert found.failure is None
     assert len(found.check_others()) <= 1
-    assert "Exit" in (found.engine.last_plugin_error or "")
+    assert "Exit" in (found.engine.faults.last_error or "")
 
 
 VETO = "return request.request_id != 'r3'"
@@ -222,7 +222,7 @@ def test_an_answer_that_is_none_is_told_with_what_came(run: Callable[..., Run], 
     assert found.failure is None
     for ended in found.check_others():
         assert f"hook {hook!r}" in (ended.error or "")
-    assert f"hook {hook!r}" in (found.engine.last_plugin_error or "")
+    assert f"hook {hook!r}" in (found.engine.faults.last_error or "")
 
 
 @pytest.mark.parametrize("hook", ["order_running", "step_planned", "extend_output"])
@@ -236,7 +236,7 @@ def test_a_plugin_that_fails_each_step_ends_all_after_three(
     errors = found.check_others()
     assert [ended.reason for ended in errors] == ["error"] * len(NAMES)
     assert all(f"hook {hook!r} in step" in (ended.error or "") for ended in errors)
-    assert found.engine.num_plugin_errors in (3, 4)
+    assert found.engine.faults.num_errors in (3, 4)
 
 
 def test_a_request_that_a_plugin_never_gives_up_ends_alone(run: Callable[..., Run]) -> None:

@@ -84,6 +84,12 @@ def test_a_wrong_answer_names_the_step_where_no_request_is_known() -> None:
     assert (caught.value.request_id, caught.value.step) == (None, 0)
 
 
+class Raising:
+    @hookimpl
+    def request_arrived(self) -> None:
+        raise KeyError("oops")
+
+
 class Refusing:
     """Admits nobody named b; adds nobody named c."""
 
@@ -104,6 +110,12 @@ def test_a_stall_names_who_is_blocked() -> None:
     with pytest.raises(StallError, match="'b' is blocked") as caught:
         b.finish()
     assert caught.value.request_id == "b"
+
+
+def test_the_error_says_where_it_was_raised() -> None:
+    b = bench((*FCFS, Raising()))
+    with pytest.raises(PolicyError, match=r"raised KeyError: 'oops' \(test_blaming.py, line \d+\)"):
+        b.add("r", 5)
 
 
 def test_outside_a_step_there_is_no_step_to_name() -> None:
