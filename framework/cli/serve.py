@@ -108,20 +108,21 @@ def command(
 
     MODEL is a name that `headway models` lists, or a model directory. Prints `listening on URL`
     once it accepts connections; --json writes URL and process id as well. `headway swap` changes
-    the plugins while it runs. SIGTERM and Ctrl-C let running requests end.
+    the plugins while it runs. SIGTERM and Ctrl-C let running requests end. If the engine dies, the
+    server ends with status 1, unless --restart is given.
     """
     serving, settings_of = _server_modules()
     limits = gather(Limits, options)
     loading = Loading(model=model, **{name: options.pop(name) for name in RUNNING})
     listening = serving.Listening(**{name: options.pop(name) for name in LISTENING_NAMES})
     names = options.pop("model_names") or (model,)
-    settings = settings_of.ServerSettings(model_names=tuple(names), **options)
+    settings = settings_of.ServerSettings(model_names=tuple(names), restarts=restart, **options)
     _warn(serving.warn_if_open(listening, settings))
     # Engine and front share the CPUs: threads that wait for one another must not spin meanwhile.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     engine_settings = _engine_settings(loading, plugins, limits)
     try:
-        caught = asyncio.run(_serve(engine_settings, restart, settings, listening, json_path))
+        caught = asyncio.run(_serve(engine_settings, settings, listening, json_path))
     except asyncio.CancelledError:  # SIGTERM before it served
         return 0
     return INTERRUPTED if caught == signal.SIGINT else 0
@@ -133,7 +134,6 @@ LISTENING_NAMES = ("host", "port", "drain_s")
 
 async def _serve(
     engine_settings: EngineSettings,
-    restart: bool,
     settings: ServerSettings,
     listening: Listening,
     json_path: Path | None,
@@ -144,7 +144,9 @@ async def _serve(
     with serving.bind(listening) as bound, ExitStack() as stack:
         if settings.admin_key is None:
             settings = _with_own_key(settings, bound.getsockname()[1], stack)
-        starting = asyncio.ensure_future(AsyncEngine.start(engine_settings, restart=restart))
+        starting = asyncio.ensure_future(
+            AsyncEngine.start(engine_settings, restart=settings.restarts)
+        )
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, starting.cancel)
         engine = await starting

@@ -21,6 +21,7 @@ from framework.server.desk import Desk
 from framework.server.engine_metrics import EngineMetrics
 from framework.server.errors import CODES, ApiError, as_api_error, from_validation
 from framework.server.generation import check_model, generation_routes
+from framework.server.health import Health, health_routes
 from framework.server.meter import Meter
 from framework.server.watch import ClientGoneError
 
@@ -53,7 +54,7 @@ def create_app(engine: EngineLike, settings: ServerSettings) -> tuple[FastAPI, D
         return JSONResponse(error.body, error.status, headers=error.headers)
 
     for router in (
-        _health(desk),
+        health_routes(Health(desk, settings.restarts)),
         _metrics(meter, figures),
         _models(engine, settings.model_names),
         generation_routes(desk, settings.model_names),
@@ -66,21 +67,6 @@ def create_app(engine: EngineLike, settings: ServerSettings) -> tuple[FastAPI, D
     )
     _add_handlers(app, respond)
     return app, desk
-
-
-def _health(desk: Desk) -> APIRouter:
-    router = APIRouter()
-
-    @router.get("/health")
-    async def health() -> Response:
-        if not desk.engine.is_alive:
-            reason = desk.engine.failure or "the engine is not there"
-            return JSONResponse({"status": "dead", "reason": reason}, 503)
-        if desk.is_closing:
-            return JSONResponse({"status": "stopping", "reason": "the server is stopping"}, 503)
-        return JSONResponse({"status": "ok"})
-
-    return router
 
 
 def _metrics(meter: Meter, figures: EngineMetrics) -> APIRouter:

@@ -32,6 +32,8 @@ TYPES: Final = {
     503: "service_unavailable_error",
 }
 RETRY_AFTER_S: Final = 1
+RESTART_S: Final = 5
+"""About what a new engine needs."""
 CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
 PARAMS: Final = {
     **{attribute.name: attribute.name for attribute in attrs.fields(SamplingParams)},
@@ -96,7 +98,8 @@ def as_api_error(error: BaseException) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, EngineDeadError):
-        return ApiError(503, str(error), code="engine_dead")
+        waiting = {"Retry-After": str(RESTART_S)}
+        return ApiError(503, str(error), code="engine_dead", headers=waiting)
     if isinstance(error, PluginError):
         return ApiError(400, str(error), code="plugin_error", param="plugins")
     if isinstance(error, ConfigError | RequestError | ModelError):

@@ -79,6 +79,10 @@ class StatsLike(Protocol):
         """Share of the KV blocks in use, or None if nobody owns blocks."""
 
     @property
+    def is_paused(self) -> bool:
+        """Whether it makes no steps."""
+
+    @property
     def counters(self) -> Mapping[str, Any]:
         """The fields of `framework.books.Counters`."""
 

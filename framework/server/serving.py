@@ -1,7 +1,8 @@
 """Serving: a socket, an engine, the app between them, and an orderly end.
 
 A first SIGTERM or SIGINT lets nobody in any more and waits for what runs; after `drain_s`, or at
-a second signal, what is left is aborted.
+a second signal, what is left is aborted. An engine that dies for good takes the server with it,
+once that could be seen: whoever watches over the server starts it anew.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import attrs
 import uvicorn
 from attrs import field, frozen
 
-from framework.errors import ConfigError, bad_field
+from framework.errors import ConfigError, EngineDeadError, bad_field
 from framework.server.access import is_loopback
 from framework.server.app import create_app
 from framework.server.settings import DEFAULT_DRAIN_S
@@ -35,6 +36,8 @@ KEEP_ALIVE_S = 30
 """Longer than clients keep an idle connection, so that none is closed under a new request."""
 LAST_WORDS_S = 3
 """What aborted requests have for their last event."""
+LINGER_S = 5.0
+"""How long a server whose engine is dead for good tells so, before it ends."""
 log = logging.getLogger("headway.server")
 
 
@@ -110,15 +113,24 @@ async def serve(
 
     Returns:
         The signal.
+
+    Raises:
+        EngineDeadError: it ended because the engine did.
     """
     app, desk = create_app(engine, settings)
-    server = serve_on(app, desk, listening, announce)
+    server = serve_on(app, desk, settings, listening, announce)
     await server.serve(sockets=[bound])
+    if server.signal is None:
+        raise EngineDeadError(engine.failure or "the engine is not there")
     return server.signal
 
 
 def serve_on(
-    app: FastAPI, desk: Desk, listening: Listening, announce: Callable[[str], None]
+    app: FastAPI,
+    desk: Desk,
+    settings: ServerSettings,
+    listening: Listening,
+    announce: Callable[[str], None],
 ) -> DrainingServer:
     """The server of an app, which has not started."""
     config = uvicorn.Config(
@@ -132,7 +144,7 @@ def serve_on(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=LAST_WORDS_S,
     )
-    return DrainingServer(config, desk, listening, announce)
+    return DrainingServer(config, desk, settings, listening, announce)
 
 
 class DrainingServer(uvicorn.Server):
@@ -142,15 +154,18 @@ class DrainingServer(uvicorn.Server):
         self,
         config: uvicorn.Config,
         desk: Desk,
+        settings: ServerSettings,
         listening: Listening,
         announce: Callable[[str], None],
     ) -> None:
         super().__init__(config)
         self.signal: int | None = None
         self._desk = desk
+        self._restarts = settings.restarts
         self._listening = listening
         self._announce = announce
         self._drain_until: float | None = None
+        self._linger_until: float | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and say so."""
@@ -174,8 +189,17 @@ class DrainingServer(uvicorn.Server):
         """True once it is time to go."""
         await super().on_tick(counter)
         if self._drain_until is None:
-            return False
+            return self._has_outlived_engine()
         if self._desk.num_unfinished and time.monotonic() < self._drain_until:
             return False
         await self._desk.close()
         return True
+
+    def _has_outlived_engine(self) -> bool:
+        if self._restarts or self._desk.engine.is_alive:
+            return False
+        now = time.monotonic()
+        if self._linger_until is None:
+            self._linger_until = now + LINGER_S
+            log.error("the server ends in %g s, since its engine has", LINGER_S)
+        return now >= self._linger_until

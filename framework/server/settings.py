@@ -42,6 +42,7 @@ class ServerSettings:
         model_names: what clients may call the model; the first one is told.
         api_key: what clients must bring, or None.
         admin_key: what admin calls must bring; None = nobody may make any.
+        restarts: whether another engine takes the place of a dead one; else the server ends.
         max_body_bytes: longest body of a request.
         max_queue: most unfinished requests; None = no limit.
         max_per_tenant: most unfinished requests of one `user`; None = no limit.
@@ -50,6 +51,7 @@ class ServerSettings:
     model_names: tuple[str, ...] = field(validator=_names)
     api_key: str | None = field(default=None, validator=_not_empty, repr=False)
     admin_key: str | None = field(default=None, validator=[_not_empty, _another_key], repr=False)
+    restarts: bool = False
     max_body_bytes: int = field(default=DEFAULT_MAX_BODY_BYTES, validator=_at_least_one)
     max_queue: int | None = field(default=DEFAULT_MAX_QUEUE, validator=_at_least_one)
     max_per_tenant: int | None = field(default=None, validator=_at_least_one)

@@ -51,6 +51,7 @@ class Figures:
     kv_usage: float | None
     counters: dict[str, Any]
     hooks: list[tuple[str, str, int, float]]
+    is_paused: bool
 
 
 @define(eq=False)
@@ -128,11 +129,13 @@ class FrontEngine:
     async def stats(self) -> Figures:
         if self.is_slow:
             await asyncio.sleep(60)
+        if self.failure is not None:
+            raise EngineDeadError(self.failure)
         scheduler = self.front.core.scheduler
         counters = {"num_preemptions": scheduler.counters.num_preemptions}
         counters["num_prefix_queried"] = scheduler.counters.num_prefix_queried
         running, waiting = len(scheduler.running), len(scheduler.waiting_requests())
-        return Figures(running, waiting, 0.25, counters, self.hooks)
+        return Figures(running, waiting, 0.25, counters, self.hooks, self.is_paused)
 
     async def pause(self) -> None:
         self.is_paused = True

@@ -36,7 +36,7 @@ def serving(work: Callable[..., Coroutine[Any, Any, Any]], drain_s: float) -> An
         listening = Listening(port=0, drain_s=drain_s)
         urls: list[str] = []
         with bind(listening) as bound:
-            server: DrainingServer = serve_on(app, desk, listening, urls.append)
+            server: DrainingServer = serve_on(app, desk, SETTINGS, listening, urls.append)
             task = asyncio.create_task(server.serve(sockets=[bound]))
             while not urls:
                 await asyncio.sleep(0.01)

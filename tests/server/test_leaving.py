@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.server.standin import build_server
+
 if TYPE_CHECKING:
     import httpx
 
@@ -95,4 +97,25 @@ def test_health_tells_why_an_engine_is_dead(server: Server) -> None:
     answer = server("GET", "/health")
     assert answer.status_code == 503
     assert answer.json() == {"status": "dead", "reason": "killed by SIGKILL"}
-    assert server.post(TEXT, {"prompt": "x"}).status_code == 503
+    answer = server.post(TEXT, {"prompt": "x"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+
+
+def test_health_tells_of_a_restart_and_when_to_come_back() -> None:
+    server = build_server(restarts=True)
+    server.engine.failure = "killed by SIGKILL"
+    answer = server("GET", "/health")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert answer.json() == {"status": "restarting", "reason": "killed by SIGKILL"}
+
+
+def test_health_tells_of_a_pause_and_of_silence(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.engine.is_paused = True
+    answer = server("GET", "/health")
+    assert (answer.status_code, answer.json()) == (200, {"status": "paused"})
+    monkeypatch.setattr("framework.server.health.SILENCE_S", 0.05)
+    server.engine.is_slow = True
+    answer = server("GET", "/health")
+    assert (answer.status_code, answer.json()["status"]) == (503, "silent")

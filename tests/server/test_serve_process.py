@@ -105,13 +105,25 @@ def test_a_killed_engine_ends_streams_and_is_started_again(serving: Any) -> None
     assert httpx.post(url + TEXT, json=body, timeout=30).status_code == 200
 
 
-def test_without_restart_a_dead_engine_stays_dead(model_directory: Path) -> None:
+def test_without_restart_the_server_ends_after_its_engine(model_directory: Path) -> None:
     with running(model_directory, "--num-blocks", 64) as (url, process):
         os.kill(engine_of(process), signal.SIGKILL)
         wait_for(lambda: health(url).status_code == 503, 5)
+        assert health(url).json()["status"] == "dead"
         assert "SIGKILL" in health(url).json()["reason"]
         answer = httpx.post(url + TEXT, json={"prompt": "x"}, timeout=10)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_dead")
         assert "headway:engine_up" in httpx.get(f"{url}/metrics", timeout=10).text
-        process.send_signal(signal.SIGINT)
-        assert process.wait(15) == 130
+        assert process.wait(15) == 1
+        assert find_key(httpx.URL(url).port or 0) is None
+
+
+def test_an_engine_that_stands_still_is_told_of(serving: Any) -> None:
+    url, process = serving
+    engine = engine_of(process)
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        assert (health(url).status_code, health(url).json()["status"]) == (503, "silent")
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    assert health(url).json() == {"status": "ok"}
