@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import logging
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import click
-from attrs import frozen
+from attrs import field, frozen
+
+from framework.engine.models import RUNNERS
+from framework.errors import bad_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
+VIRTUAL_RUNNERS = ("scripted", "simulated")
+"""They compute nothing, so there is no model for them to load; `--workload` brings them itself."""
 
 
 @frozen(kw_only=True)
@@ -31,6 +37,13 @@ class Limits:
     seed: int
 
 
+def _loads_models(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
+    if value in VIRTUAL_RUNNERS:
+        names = {entry.name for entry in entry_points(group=RUNNERS)} - {*VIRTUAL_RUNNERS}
+        allowed = f"a runner that loads models: {', '.join(sorted(names))}"
+        raise bad_field(attribute.name, value, allowed)
+
+
 @frozen(kw_only=True)
 class Loading:
     """Which model, and how it is run."""
@@ -39,7 +52,7 @@ class Loading:
     dtype: str | None
     device: str | None
     threads: int | None
-    runner: str
+    runner: str = field(validator=_loads_models)
 
 
 @frozen(kw_only=True)

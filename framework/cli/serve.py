@@ -26,6 +26,7 @@ from framework.cli.report import headline, write_json
 from framework.engine.settings import EngineSettings
 from framework.errors import ConfigError
 from framework.server.admin_key import left_in_file, make_key
+from framework.server.room import warn_if_short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,6 +153,7 @@ async def _serve(
         engine = await starting
         loop.remove_signal_handler(signal.SIGTERM)  # from here on it is the server's
         try:
+            _warn(warn_if_short(engine.info))
 
             def announce(url: str) -> None:
                 told = {"url": url, "pid": os.getpid(), "models": list(settings.model_names)}

@@ -23,6 +23,7 @@ from framework.server.errors import CODES, ApiError, as_api_error, from_validati
 from framework.server.generation import check_model, generation_routes
 from framework.server.health import Health, health_routes
 from framework.server.meter import Meter
+from framework.server.room import most_tokens
 from framework.server.watch import ClientGoneError
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _models(engine: EngineLike, names: tuple[str, ...]) -> APIRouter:
             "object": "model",
             "created": created,
             "owned_by": "headway",
-            "max_model_len": engine.info.max_model_len,
+            "max_model_len": most_tokens(engine.info),
         }
 
     @router.get("/v1/models")

@@ -123,6 +123,20 @@ def error_of(piece: PieceLike) -> ApiError | None:
     return as_api_error(RequestError(sentence))
 
 
+def of_call(error: ApiError, name: str, source: str) -> ApiError:
+    """The error of one call in words of its client, who knows no names of requests.
+
+    Args:
+        error: what happened.
+        name: what the call is called.
+        source: the field that its prompts come from.
+    """
+    told = re.sub(rf"\brequest '{re.escape(name)}-(\d+)'", r"choice \1", str(error))
+    told = told.replace(f"request {name!r}", "the request")
+    param = source if error.param is None and " can never fit: " in told else error.param
+    return ApiError(error.status, told, code=error.code, param=param, headers=error.headers)
+
+
 def from_validation(errors: Sequence[Any]) -> ApiError:
     """Pydantic's complaint about the innermost field, as a sentence that names it."""
     first = max(errors, key=lambda error: len(_path(error)))  # the first of several

@@ -96,7 +96,15 @@ class EngineInfoLike(Protocol):
 
     @property
     def max_model_len(self) -> int:
-        """Most tokens of a request."""
+        """Most tokens of a request, as the model has it."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Size of the KV pool."""
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block."""
 
 
 class EngineLike(Protocol):

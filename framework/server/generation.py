@@ -9,9 +9,10 @@ from attrs import frozen
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
+from framework.errors import RequestError
 from framework.server.convert import Asked, from_chat, from_completion
 from framework.server.desk import request_name
-from framework.server.errors import ApiError
+from framework.server.errors import ApiError, as_api_error, of_call
 from framework.server.exchange import Exchange
 from framework.server.schema import ChatRequest, CompletionRequest, Generation, StreamOptions
 from framework.server.shapes import ChatShape, CompletionShape, Shape
@@ -89,6 +90,14 @@ def _name(request: Request) -> str:
 
 
 async def _answer(request: Request, desk: Desk, call: Call, model: str) -> Response:
+    try:
+        return await _begin(request, desk, call, model)
+    except (ApiError, RequestError) as error:
+        source = "messages" if call.asked.prompts[0].messages is not None else "prompt"
+        raise of_call(as_api_error(error), call.name, source) from error
+
+
+async def _begin(request: Request, desk: Desk, call: Call, model: str) -> Response:
     job = await desk.open(call.asked.prompts, call.arrival)
     is_handed_on = False
     try:

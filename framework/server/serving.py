@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_S = 30
 """Longer than clients keep an idle connection, so that none is closed under a new request."""
+BACKLOG = 2048
+"""Connections that wait to be accepted."""
 LAST_WORDS_S = 3
 """What aborted requests have for their last event."""
 LINGER_S = 5.0
@@ -67,7 +69,7 @@ class Listening:
 
 
 def bind(listening: Listening) -> socket.socket:
-    """A socket of that host and port; nobody can connect before the server is up.
+    """A socket that listens, so that the port is taken; who connects waits for the server.
 
     Raises:
         ConfigError: the host is unknown or the port taken.
@@ -81,6 +83,7 @@ def bind(listening: Listening) -> socket.socket:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
+            bound.listen(BACKLOG)
         except OSError:
             bound.close()
             raise
@@ -141,6 +144,7 @@ def serve_on(
         ws="none",
         server_header=False,
         proxy_headers=False,  # who the peer is decides about admin calls
+        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=LAST_WORDS_S,
     )

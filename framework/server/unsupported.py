@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from framework.server.errors import ApiError
+from framework.server.errors import ApiError, bad_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +73,9 @@ def refuse_for_chat(body: ChatRequest) -> None:
             if (message.model_extra or {}).get(name) not in NOTHING:
                 value = (message.model_extra or {})[name]
                 raise _error(f"messages.{index}.{name}", value, "nothing: it is not supported")
+        if message.content is None:
+            told = f"messages.{index}.content: it is missing; allowed: a string, or a list of texts"
+            raise bad_value("messages", told)
     if body.top_logprobs is not None and not body.logprobs:
         raise _error("top_logprobs", body.top_logprobs, "nothing unless logprobs is true")
     _refuse_stream_options(body)

@@ -155,6 +155,9 @@ def test_an_unknown_runner_or_dtype(headway: Callable[..., Result], tmp_path: Pa
     (tmp_path / "config.json").write_text("{}")
     base = ("generate", "hi", "--model", tmp_path)
     expect_refusal(headway(*base, "--runner", "torhc"), "Did you mean 'torch'")
+    for command in (base, ("serve",)):
+        result = headway(*command, "--runner", "simulated")
+        expect_refusal(result, "runner: got 'simulated', allowed: ", "torch, triton")
     expect_refusal(headway(*base, "--dtype", "float23"), "dtype: got 'float23'", "float32")
 
 

@@ -198,9 +198,9 @@ class Server:
         return float(found.rpartition(" ")[2])
 
 
-def build_server(**settings: Any) -> Server:
+def build_server(num_blocks: int = 256, **settings: Any) -> Server:
     """A server over a fresh engine."""
-    config = SchedulerConfig(block_size=4, max_model_len=256, num_blocks=256)
+    config = SchedulerConfig(block_size=4, max_model_len=256, num_blocks=num_blocks)
     runner = ScriptedRunner(lambda _, position: ANSWER[position % 10], block_size=4)
     model = LoadedModel(runner, ByteTokenizer(), config)
     engine = FrontEngine(Front(model, complete_stack(())))

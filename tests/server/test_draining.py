@@ -15,6 +15,7 @@ import httpx
 
 from framework.errors import ConfigError
 from framework.server.app import create_app
+from framework.server.room import warn_if_short
 from framework.server.serving import DrainingServer, Listening, bind, serve_on, warn_if_open
 from framework.server.settings import ServerSettings
 from tests.server.standin import build_server
@@ -87,6 +88,19 @@ def test_what_is_left_then_is_aborted(drain_s: float, num_signals: int) -> None:
 def test_a_host_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1 port 0"):
         bind(Listening(host="192.0.2.1", port=0))
+
+
+def test_a_port_is_taken_from_the_start() -> None:
+    with bind(Listening(port=0)) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port}: Address already in use"):
+            bind(Listening(port=port))
+
+
+def test_a_pool_that_is_smaller_than_the_model_s_longest_is_warned_about() -> None:
+    told = warn_if_short(build_server(num_blocks=9).engine.info)
+    assert told is not None and "at most 32 tokens, though the model takes 256" in told
+    assert warn_if_short(build_server().engine.info) is None
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,12 @@ def test_a_wrong_field_of_a_completion(
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages", "messages.0.role"),
         ({"messages": "hello"}, "messages", "a valid list"),
         ({"messages": [5]}, "messages", "messages.0: got 5, allowed: an object"),
+        ({"messages": [{"role": "user"}]}, "messages", "messages.0.content: it is missing"),
+        (
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": [{}]}]},
+            "messages",
+            "messages.0.tool_calls: got [{}]",
+        ),
         ({"stop": 5}, "stop", "stop: got 5, allowed: a valid string or a valid list"),
         ({"stop": ["a", 5]}, "stop", "stop.1: got 5, allowed: a valid string"),
     ],
@@ -82,6 +88,12 @@ def test_a_wrong_field_of_a_chat(
     server: Server, fields: dict[str, Any], param: str, word: str
 ) -> None:
     expect(server.post(CHAT, {**HELLO, **fields}), 400, param, word)
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+def test_nobody_says_nothing(server: Server, role: str) -> None:
+    body = {"messages": [*HELLO["messages"], {"role": role, "content": None}]}
+    expect(server.post(CHAT, body), 400, "messages", "messages.1.content: it is missing")
 
 
 def test_a_part_that_is_no_text_is_named(server: Server) -> None:
@@ -138,6 +150,19 @@ def test_an_unknown_path_and_method(server: Server) -> None:
 def test_a_prompt_that_is_too_long(server: Server) -> None:
     answer = server.post(TEXT, {"prompt": "x" * 300})
     expect(answer, 400, "prompt", "300", "max_model_len 256")
+
+
+@pytest.mark.parametrize(("path", "param"), [(TEXT, "prompt"), (CHAT, "messages")])
+@pytest.mark.parametrize(("n", "who"), [(1, "the request can"), (2, "choice 0 can")])
+def test_a_request_that_the_pool_never_holds(path: str, param: str, n: int, who: str) -> None:
+    body = {**HELLO, "prompt": "x", "max_tokens": 100, "n": n}
+    answer = build_server(num_blocks=9).post(path, body)
+    expect(answer, 400, param, f"{who} never fit", "the pool has 8")
+
+
+def test_models_tell_what_the_pool_holds() -> None:
+    card = build_server(num_blocks=9)("GET", "/v1/models/scripted").json()
+    assert card["max_model_len"] == 32
 
 
 def test_a_bad_name_for_a_request(server: Server) -> None:
