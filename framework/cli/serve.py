@@ -27,10 +27,12 @@ from framework.engine.settings import EngineSettings
 from framework.errors import ConfigError
 from framework.server.admin_key import left_in_file, make_key
 from framework.server.room import warn_if_short
+from framework.server.warmup import warm_up
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from framework.engine.client import AsyncEngine
     from framework.server.serving import Listening
     from framework.server.settings import ServerSettings
 
@@ -76,6 +78,11 @@ SERVING = (
         default=1024,
         show_default=True,
         help="Most unfinished requests; more are told to come back (429).",
+    ),
+    click.option(
+        "--max-output-tokens",
+        type=int,
+        help="Most output tokens, whatever max_tokens says.  [default: what fits]",
     ),
     click.option(
         "--max-per-tenant",
@@ -139,15 +146,11 @@ async def _serve(
     listening: Listening,
     json_path: Path | None,
 ) -> int | None:
-    from framework.engine.client import AsyncEngine  # noqa: PLC0415  (needs the extra `serve`)
-
     serving, _ = _server_modules()
     with serving.bind(listening) as bound, ExitStack() as stack:
         if settings.admin_key is None:
             settings = _with_own_key(settings, bound.getsockname()[1], stack)
-        starting = asyncio.ensure_future(
-            AsyncEngine.start(engine_settings, restart=settings.restarts)
-        )
+        starting = asyncio.ensure_future(_start(engine_settings, settings))
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, starting.cancel)
         engine = await starting
@@ -165,6 +168,19 @@ async def _serve(
         finally:
             await engine.close()
     return caught
+
+
+async def _start(engine_settings: EngineSettings, settings: ServerSettings) -> AsyncEngine:
+    """An engine that has answered once."""
+    from framework.engine.client import AsyncEngine  # noqa: PLC0415  (needs the extra `serve`)
+
+    engine = await AsyncEngine.start(engine_settings, restart=settings.restarts)
+    try:
+        await warm_up(engine)
+    except BaseException:
+        await engine.close()
+        raise
+    return engine
 
 
 def _with_own_key(settings: ServerSettings, port: int, stack: ExitStack) -> ServerSettings:

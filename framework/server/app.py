@@ -49,6 +49,7 @@ def create_app(engine: EngineLike, settings: ServerSettings) -> tuple[FastAPI, D
         max_per_tenant=settings.max_per_tenant,
     )
     app = FastAPI(title="Headway", docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.figures = figures
 
     def respond(error: ApiError) -> Response:
         meter.refused(error.code)
@@ -58,7 +59,7 @@ def create_app(engine: EngineLike, settings: ServerSettings) -> tuple[FastAPI, D
         health_routes(Health(desk, settings.restarts)),
         _metrics(meter, figures),
         _models(engine, settings.model_names),
-        generation_routes(desk, settings.model_names),
+        generation_routes(desk, settings),
         admin_routes(engine),
     ):
         app.include_router(router)

@@ -42,14 +42,22 @@ class Asked:
     echoes: tuple[str, ...]
 
 
-def from_completion(body: CompletionRequest, name: str, tokenizer: Tokenizer | None) -> Asked:
-    """The prompts of a completion call; `name` is what the call is called.
+def from_completion(
+    body: CompletionRequest, name: str, tokenizer: Tokenizer | None, most: int | None = None
+) -> Asked:
+    """The prompts of a completion call.
+
+    Args:
+        body: what was sent.
+        name: what the call is called.
+        tokenizer: of the model.
+        most: output tokens that no choice goes beyond; None = no such limit.
 
     Raises:
         ApiError, ConfigError, RequestError: a field has a wrong value.
     """
     max_tokens = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
-    params = _sampling(body, max_tokens, body.logprobs)
+    params = _sampling(body, _limited(max_tokens, most), body.logprobs)
     sources: list[dict[str, Any]] = [
         {"prompt": source} if isinstance(source, str) else {"prompt_token_ids": source}
         for source in _sources(body.prompt)
@@ -58,17 +66,22 @@ def from_completion(body: CompletionRequest, name: str, tokenizer: Tokenizer | N
     return _spread(body, name, sources, params, echoes)
 
 
-def from_chat(body: ChatRequest, name: str) -> Asked:
-    """The prompts of a chat call; `name` is what the call is called.
+def from_chat(body: ChatRequest, name: str, most: int | None = None) -> Asked:
+    """The prompts of a chat call; for `name` and `most` see `from_completion`.
 
     Raises:
         ConfigError, RequestError: a field has a wrong value.
     """
     given = body.max_completion_tokens
     max_tokens = body.max_tokens if given is None else given
-    params = _sampling(body, max_tokens, (body.top_logprobs or 0) if body.logprobs else None)
+    num_logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    params = _sampling(body, _limited(max_tokens, most), num_logprobs)
     messages = [message.as_message() for message in body.messages]
     return _spread(body, name, [{"messages": messages}], params, ("",))
+
+
+def _limited(max_tokens: int | None, most: int | None) -> int | None:
+    return min((limit for limit in (max_tokens, most) if limit is not None), default=None)
 
 
 def _sources(prompt: Any) -> list[Any]:

@@ -48,6 +48,10 @@ class Totals:
                 self._before[key] = self._before.get(key, 0) + seen
             self._seen[key] = count
 
+    def begin(self) -> None:
+        """What was counted so far counts no more."""
+        self._before = {key: -count for key, count in self._seen.items()}
+
     def items(self) -> Iterator[tuple[Key, float]]:
         """Every key and its total."""
         for key, count in self._seen.items():
@@ -68,6 +72,12 @@ class EngineMetrics(Collector):
     _counts: Totals = field(factory=Totals, init=False)
     _calls: Totals = field(factory=Totals, init=False)
     _seconds: Totals = field(factory=Totals, init=False)
+
+    async def begin(self) -> None:
+        """From here on counts are told: what the server did before was for itself."""
+        await self.refresh()
+        for totals in (self._counts, self._calls, self._seconds):
+            totals.begin()
 
     async def refresh(self) -> None:
         """Ask the engine; where it does not answer in time the last known figures stay."""

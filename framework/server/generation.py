@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from framework.server.desk import Desk
+    from framework.server.settings import ServerSettings
 
 
 @frozen(kw_only=True)
@@ -46,10 +47,10 @@ class Call:
     shape: Shape
 
 
-def generation_routes(desk: Desk, model_names: tuple[str, ...]) -> APIRouter:
+def generation_routes(desk: Desk, settings: ServerSettings) -> APIRouter:
     """The routes of both calls."""
     router = APIRouter()
-    tokenizer = desk.engine.tokenizer
+    tokenizer, model_names = desk.engine.tokenizer, settings.model_names
 
     @router.post("/v1/completions")
     async def completions(request: Request, body: CompletionRequest) -> Response:
@@ -57,7 +58,7 @@ def generation_routes(desk: Desk, model_names: tuple[str, ...]) -> APIRouter:
         check_model(body.model, model_names)
         refuse_for_completion(body)
         name = _name(request)
-        asked = from_completion(body, name, tokenizer)
+        asked = from_completion(body, name, tokenizer, settings.max_output_tokens)
         shape = CompletionShape(tokenizer, asked.echoes, asked.num_choices, body.logprobs)
         call = Call(kind="cmpl", name=name, arrival=arrival, body=body, asked=asked, shape=shape)
         return await _answer(request, desk, call, model_names[0])
@@ -68,7 +69,7 @@ def generation_routes(desk: Desk, model_names: tuple[str, ...]) -> APIRouter:
         check_model(body.model, model_names)
         refuse_for_chat(body)
         name = _name(request)
-        asked = from_chat(body, name)
+        asked = from_chat(body, name, settings.max_output_tokens)
         shape = ChatShape(tokenizer, (body.top_logprobs or 0) if body.logprobs else None)
         call = Call(
             kind="chatcmpl", name=name, arrival=arrival, body=body, asked=asked, shape=shape

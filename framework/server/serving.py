@@ -121,6 +121,7 @@ async def serve(
         EngineDeadError: it ended because the engine did.
     """
     app, desk = create_app(engine, settings)
+    await app.state.figures.begin()
     server = serve_on(app, desk, settings, listening, announce)
     await server.serve(sockets=[bound])
     if server.signal is None:

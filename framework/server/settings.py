@@ -45,6 +45,7 @@ class ServerSettings:
         restarts: whether another engine takes the place of a dead one; else the server ends.
         max_body_bytes: longest body of a request.
         max_queue: most unfinished requests; None = no limit.
+        max_output_tokens: most output tokens of a choice; None = what fits.
         max_per_tenant: most unfinished requests of one `user`; None = no limit.
     """
 
@@ -54,4 +55,5 @@ class ServerSettings:
     restarts: bool = False
     max_body_bytes: int = field(default=DEFAULT_MAX_BODY_BYTES, validator=_at_least_one)
     max_queue: int | None = field(default=DEFAULT_MAX_QUEUE, validator=_at_least_one)
+    max_output_tokens: int | None = field(default=None, validator=_at_least_one)
     max_per_tenant: int | None = field(default=None, validator=_at_least_one)

@@ -30,6 +30,7 @@ admin-key = "another"
 max-body-bytes = 1000
 max-queue = 5
 max_per_tenant = 2
+max-output-tokens = 100
 restart = true
 dtype = "float32"
 device = "cpu"
@@ -126,6 +127,7 @@ def test_a_config_file_that_is_not_there(headway: Callable[..., Result], tmp_pat
         ("--drain-s", -1, "at least 0"),
         ("--max-queue", 0, "at least 1"),
         ("--max-body-bytes", 0, "at least 1"),
+        ("--max-output-tokens", 0, "at least 1"),
         ("--api-key", " ", "at least one ASCII character"),
         ("--admin-key", "", "at least one ASCII character"),
         ("--served-model-name", "", "non-empty"),

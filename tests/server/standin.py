@@ -186,6 +186,10 @@ class Server:
 
         return asyncio.run(within())
 
+    @property
+    def figures(self) -> Any:
+        return self.app.state.figures
+
     def admin(self, method: str, call: str, body: Any = None, **headers: str) -> httpx.Response:
         """The answer to a call under /admin, with the key unless another one is given."""
         rest = {"Authorization": f"Bearer {ADMIN_KEY}", **headers}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.server.standin import build_server
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.server.standin import Server
 
-TEXT = "/v1/completions"
+TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
 def while_one_runs(server: Server, later: dict[str, Any], **first: Any) -> Any:
@@ -110,3 +112,14 @@ def test_what_runs_when_the_desk_closes_is_cut_short(server: Server) -> None:
         return await running
 
     assert server.run(cut).json()["choices"][0]["finish_reason"] == "abort"
+
+
+@pytest.mark.parametrize(("path", "given"), [(TEXT, None), (TEXT, 100), (CHAT, None), (CHAT, 100)])
+def test_no_output_is_longer_than_the_server_s_limit(path: str, given: int | None) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    body = {"prompt": "x", "messages": messages, "max_tokens": given}
+    answer = build_server(max_output_tokens=7).post(path, body).json()
+    assert answer["usage"]["completion_tokens"] == 7
+    assert answer["choices"][0]["finish_reason"] == "length"
+    shorter = build_server(max_output_tokens=7).post(path, {**body, "max_tokens": 3}).json()
+    assert shorter["usage"]["completion_tokens"] == 3
