@@ -63,6 +63,13 @@ SERVING = (
         help="What clients must bring, for all but /health.  [default: nothing]",
     ),
     click.option(
+        "--cors-origin",
+        "cors_origins",
+        multiple=True,
+        metavar="URL",
+        help="A web page that may ask, such as https://chat.example; may be repeated.",
+    ),
+    click.option(
         "--admin-key",
         envvar="HEADWAY_ADMIN_KEY",
         show_envvar=True,

@@ -29,7 +29,7 @@ OPEN_PATHS: Final = ("/health",)
 
 
 class Gate:
-    """Middleware: lets in who may come in; the others get what `respond` makes of the error.
+    """Middleware: lets in who may come in; the others get what `respond` makes of error and path.
 
     It is the first to see a call, so `state.arrival` is set here.
     """
@@ -39,7 +39,7 @@ class Gate:
         app: ASGIApp,
         api_key: str | None,
         admin_key: str | None,
-        respond: Callable[[ApiError], Response],
+        respond: Callable[[ApiError, str], Response],
     ) -> None:
         self._app = app
         self._api_key = api_key
@@ -53,7 +53,7 @@ class Gate:
             try:
                 self._check(Request(scope))
             except ApiError as error:
-                await self._respond(error)(scope, receive, send)
+                await self._respond(error, scope["path"])(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
 
 from framework.errors import HeadwayError
@@ -20,7 +21,7 @@ from framework.server.body_limit import BodyLimit
 from framework.server.desk import Desk
 from framework.server.engine_metrics import EngineMetrics
 from framework.server.errors import CODES, ApiError, as_api_error, from_validation
-from framework.server.generation import check_model, generation_routes
+from framework.server.generation import GENERATING, check_model, generation_routes
 from framework.server.health import Health, health_routes
 from framework.server.meter import Meter
 from framework.server.room import most_tokens
@@ -51,8 +52,9 @@ def create_app(engine: EngineLike, settings: ServerSettings) -> tuple[FastAPI, D
     app = FastAPI(title="Headway", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.figures = figures
 
-    def respond(error: ApiError) -> Response:
-        meter.refused(error.code)
+    def respond(error: ApiError, path: str) -> Response:
+        if path in GENERATING:
+            meter.refused(error.code)
         return JSONResponse(error.body, error.status, headers=error.headers)
 
     for router in (
@@ -67,6 +69,14 @@ def create_app(engine: EngineLike, settings: ServerSettings) -> tuple[FastAPI, D
     app.add_middleware(
         Gate, api_key=settings.api_key, admin_key=settings.admin_key, respond=respond
     )
+    if settings.cors_origins:  # outside the gate: a browser's first question brings no key
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            expose_headers=("X-Request-Id", "Retry-After"),
+        )
     _add_handlers(app, respond)
     return app, desk
 
@@ -106,10 +116,10 @@ def _models(engine: EngineLike, names: tuple[str, ...]) -> APIRouter:
     return router
 
 
-def _add_handlers(app: FastAPI, respond: Callable[[ApiError], Response]) -> None:
+def _add_handlers(app: FastAPI, respond: Callable[[ApiError, str], Response]) -> None:
     def add(kind: type[Exception], convert: Callable[[Any], ApiError]) -> None:
-        async def handle(_: Request, error: Exception) -> Response:
-            return respond(convert(error))
+        async def handle(request: Request, error: Exception) -> Response:
+            return respond(convert(error), request.url.path)
 
         app.add_exception_handler(kind, _as_handler(handle))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 from fastapi import APIRouter, Request
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
     from framework.server.desk import Desk
     from framework.server.settings import ServerSettings
+
+
+COMPLETIONS: Final = "/v1/completions"
+CHAT_COMPLETIONS: Final = "/v1/chat/completions"
+GENERATING: Final = (COMPLETIONS, CHAT_COMPLETIONS)
 
 
 @frozen(kw_only=True)
@@ -52,7 +57,7 @@ def generation_routes(desk: Desk, settings: ServerSettings) -> APIRouter:
     router = APIRouter()
     tokenizer, model_names = desk.engine.tokenizer, settings.model_names
 
-    @router.post("/v1/completions")
+    @router.post(COMPLETIONS)
     async def completions(request: Request, body: CompletionRequest) -> Response:
         arrival: float = request.state.arrival
         check_model(body.model, model_names)
@@ -63,7 +68,7 @@ def generation_routes(desk: Desk, settings: ServerSettings) -> APIRouter:
         call = Call(kind="cmpl", name=name, arrival=arrival, body=body, asked=asked, shape=shape)
         return await _answer(request, desk, call, model_names[0])
 
-    @router.post("/v1/chat/completions")
+    @router.post(CHAT_COMPLETIONS)
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
         arrival: float = request.state.arrival
         check_model(body.model, model_names)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from framework.errors import EngineDeadError
 from framework.server.errors import error_of
 
 if TYPE_CHECKING:
@@ -59,6 +60,15 @@ class Job:
             ApiError: a request was refused by the engine, or failed there.
             EngineDeadError: the engine is gone.
         """
+        try:
+            async for item in self._measured():
+                yield item
+        except EngineDeadError:
+            for index in range(len(self._streams)):
+                self._end(index, "error")
+            raise
+
+    async def _measured(self) -> AsyncIterator[tuple[int, PieceLike]]:
         async for index, piece in self._merged():
             self.meter.took(self._courses[index], piece)
             if piece.finish_reason is not None:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, field
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
 if TYPE_CHECKING:
     from framework.engine.completion import Completion
@@ -57,6 +57,7 @@ class Meter:
     _made: dict[str, Any] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # one more series for each
         tokens = token_buckets(min(self.max_model_len, MOST_TOKENS_IN_BUCKETS))
         for name, buckets, told in (
             ("time_to_first_token_seconds", FIRST_TOKEN_S, "Arrival of a call to its first token."),
@@ -85,7 +86,7 @@ class Meter:
         )
         self._made["refused"] = Counter(
             "headway:requests_refused",
-            "Calls answered with an error, by reason.",
+            "Calls for output that were answered with an error, by reason.",
             ("model_name", "reason"),
             registry=self.registry,
         )

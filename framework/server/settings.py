@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import attrs
@@ -34,6 +35,12 @@ def _names(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise bad_field(attribute.name, value, "one or more non-empty strings")
 
 
+def _origins(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+    for origin in value:
+        if origin != "*" and not re.fullmatch(r"https?://[^/\s]+", origin):
+            raise bad_field(attribute.name, origin, "https://HOST or http://HOST:PORT, or *")
+
+
 @frozen(kw_only=True)
 class ServerSettings:
     """Names, key and limits.
@@ -42,6 +49,7 @@ class ServerSettings:
         model_names: what clients may call the model; the first one is told.
         api_key: what clients must bring, or None.
         admin_key: what admin calls must bring; None = nobody may make any.
+        cors_origins: web pages that may ask, such as "https://chat.example"; "*" = all.
         restarts: whether another engine takes the place of a dead one; else the server ends.
         max_body_bytes: longest body of a request.
         max_queue: most unfinished requests; None = no limit.
@@ -52,6 +60,7 @@ class ServerSettings:
     model_names: tuple[str, ...] = field(validator=_names)
     api_key: str | None = field(default=None, validator=_not_empty, repr=False)
     admin_key: str | None = field(default=None, validator=[_not_empty, _another_key], repr=False)
+    cors_origins: tuple[str, ...] = field(default=(), validator=_origins)
     restarts: bool = False
     max_body_bytes: int = field(default=DEFAULT_MAX_BODY_BYTES, validator=_at_least_one)
     max_queue: int | None = field(default=DEFAULT_MAX_QUEUE, validator=_at_least_one)

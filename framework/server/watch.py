@@ -67,6 +67,7 @@ class EventStream(Response):
         super().__init__()
         del self.headers["content-length"]
         self.headers["cache-control"] = "no-cache"
+        self.headers["x-accel-buffering"] = "no"  # nginx passes events on as they come
         self._job = job
         self._first = first
         self._rest = rest

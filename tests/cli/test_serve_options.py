@@ -26,6 +26,7 @@ port = 0
 drain-s = 2
 served_model_name = ["small"]
 api_key = "secret"
+cors-origin = ["https://chat.example"]
 admin-key = "another"
 max-body-bytes = 1000
 max-queue = 5
@@ -127,6 +128,7 @@ def test_a_config_file_that_is_not_there(headway: Callable[..., Result], tmp_pat
         ("--drain-s", -1, "at least 0"),
         ("--max-queue", 0, "at least 1"),
         ("--max-body-bytes", 0, "at least 1"),
+        ("--cors-origin", "chat.example", "https://HOST"),
         ("--max-output-tokens", 0, "at least 1"),
         ("--api-key", " ", "at least one ASCII character"),
         ("--admin-key", "", "at least one ASCII character"),

@@ -74,6 +74,8 @@ def test_an_engine_that_dies_ends_an_answer_with_503(server: Server) -> None:
     assert answer.status_code == 503
     assert answer.json()["error"]["message"] == "killed by SIGKILL"
     assert server.desk.num_unfinished == 0
+    ended = 'vllm:request_success_total{finished_reason="error",model_name="scripted"}'
+    assert server.metric(ended) == 2
 
 
 def test_an_engine_that_dies_mid_stream_ends_it_with_an_error(server: Server) -> None:

@@ -67,6 +67,18 @@ def test_refused_calls_are_counted_by_reason(server: Server) -> None:
         assert server.metric(f"headway:requests_refused_total{labels}") == 1
 
 
+def test_what_asks_for_no_output_is_not_counted_as_refused(server: Server) -> None:
+    server("GET", "/favicon.ico")
+    server.admin("POST", "swap", {"plugins": ["priorty"]})
+    server("GET", "/admin/plugins")
+    assert "requests_refused_total{" not in server("GET", "/metrics").text
+
+
+def test_there_are_no_series_of_creation_times(server: Server) -> None:
+    server.post(TEXT, {"prompt": "x"})
+    assert "_created" not in server("GET", "/metrics").text
+
+
 def test_hooks_are_told_by_plugin(server: Server) -> None:
     server.engine.hooks = [("fcfs", "order_waiting", 7, 0.5)]
     labels = '{hook="order_waiting",model_name="scripted",plugin="fcfs"}'
