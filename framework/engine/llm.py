@@ -76,28 +76,44 @@ class LLM:
         seed: int = 0,
         own_process: bool = False,
     ) -> None:
-        settings = EngineSettings(
-            model=model,
-            plugins=plugins,
-            dtype=dtype,
-            device=device,
-            num_blocks=num_blocks,
-            block_size=block_size,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-            max_model_len=max_model_len,
-            num_spec_tokens=num_spec_tokens,
-            async_scheduling=async_scheduling,
-            runner=runner,
-            num_threads=num_threads,
-            seed=seed,
+        self._open(
+            EngineSettings(
+                model=model,
+                plugins=plugins,
+                dtype=dtype,
+                device=device,
+                num_blocks=num_blocks,
+                block_size=block_size,
+                max_num_seqs=max_num_seqs,
+                max_num_batched_tokens=max_num_batched_tokens,
+                max_model_len=max_model_len,
+                num_spec_tokens=num_spec_tokens,
+                async_scheduling=async_scheduling,
+                runner=runner,
+                num_threads=num_threads,
+                seed=seed,
+            ),
+            own_process=own_process,
         )
+
+    def _open(self, settings: EngineSettings, *, own_process: bool) -> None:
         if own_process:
             from framework.engine.remote import ProcessFront  # noqa: PLC0415  (an extra)
 
             self._front: Front | ProcessFront = ProcessFront(settings)
         else:
             self._front = Front(*settings.open())
+
+    @classmethod
+    def from_settings(cls, settings: EngineSettings, *, own_process: bool = False) -> Self:
+        """An LLM of what is written down in one record.
+
+        Raises:
+            ModelError, PluginError, ConfigError: something named there cannot be used.
+        """
+        llm = cls.__new__(cls)
+        llm._open(settings, own_process=own_process)
+        return llm
 
     @classmethod
     def from_loaded(

@@ -22,27 +22,7 @@ DEFAULT_BUDGET: Final = 512
 
 @frozen(kw_only=True)
 class EngineSettings:
-    """What to load and under which limits.
-
-    Attributes:
-        model: a name of `headway models`, or a model directory.
-        plugins: the stack, last asked first; kv_blocks, chunked_prefill and fcfs are put beneath
-            where nothing in it does their work.
-        dtype: "float32", "bfloat16" or "float16"; None = the runner's choice.
-        device: what the runner computes on; None = the runner's choice.
-        num_blocks: KV blocks; None = as many as fit on the runner's device, or 1024 if it has no
-            memory of its own.
-        block_size: tokens of a block.
-        max_num_seqs: most running requests.
-        max_num_batched_tokens: token budget of one step.
-        max_model_len: most tokens of a request; None = what the model allows.
-        num_spec_tokens: most drafts of a request in one step; None = 4 if the stack proposes
-            drafts, else 0.
-        async_scheduling: plan one step ahead of the outputs.
-        runner: a name of the entry-point group `headway.runners`.
-        num_threads: CPU threads, or None for the runner's own choice.
-        seed: of every random stream.
-    """
+    """What to load and under which limits; the fields are the arguments that `LLM` describes."""
 
     model: str | Path
     plugins: Sequence[Spec] = ()
