@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
-VIRTUAL_RUNNERS = ("scripted", "simulated")
-"""They compute nothing, so there is no model for them to load; `--workload` brings them itself."""
+WITHOUT_MODELS = ("simulated",)
+"""Runners that load no model; `--workload` brings them itself."""
 
 
 @frozen(kw_only=True)
@@ -38,8 +38,8 @@ class Limits:
 
 
 def _loads_models(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
-    if value in VIRTUAL_RUNNERS:
-        names = {entry.name for entry in entry_points(group=RUNNERS)} - {*VIRTUAL_RUNNERS}
+    if value in WITHOUT_MODELS:
+        names = {entry.name for entry in entry_points(group=RUNNERS)} - set(WITHOUT_MODELS)
         allowed = f"a runner that loads models: {', '.join(sorted(names))}"
         raise bad_field(attribute.name, value, allowed)
 

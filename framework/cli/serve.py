@@ -121,10 +121,11 @@ def command(
 ) -> int:
     """Serve MODEL to OpenAI's clients: completions and chat completions, streaming or not.
 
-    MODEL is a name that `headway models` lists, or a model directory. Prints `listening on URL`
-    once it accepts connections; --json writes URL and process id as well. `headway swap` changes
-    the plugins while it runs. SIGTERM and Ctrl-C let running requests end. If the engine dies, the
-    server ends with status 1, unless --restart is given.
+    MODEL is a name that `headway models` lists, or a model directory.  [default: smollm2]
+
+    Prints `listening on URL` once it accepts connections; --json writes URL and process id as well.
+    `headway swap` changes the plugins while it runs. SIGTERM and Ctrl-C let running requests end.
+    If the engine dies, the server ends with status 1, unless --restart is given.
     """
     serving, settings_of = _server_modules()
     limits = gather(Limits, options)

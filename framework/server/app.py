@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from framework.server.settings import ServerSettings
 
 CLIENT_GONE = 499
+PATHS = (*GENERATING, "/v1/models", "/health", "/metrics", "/admin/...")
 log = logging.getLogger("headway.server")
 
 
@@ -117,9 +118,9 @@ def _models(engine: EngineLike, names: tuple[str, ...]) -> APIRouter:
 
 
 def _add_handlers(app: FastAPI, respond: Callable[[ApiError, str], Response]) -> None:
-    def add(kind: type[Exception], convert: Callable[[Any], ApiError]) -> None:
+    def add(kind: type[Exception], convert: Callable[[Any, Request], ApiError]) -> None:
         async def handle(request: Request, error: Exception) -> Response:
-            return respond(convert(error), request.url.path)
+            return respond(convert(error, request), request.url.path)
 
         app.add_exception_handler(kind, _as_handler(handle))
 
@@ -127,7 +128,7 @@ def _add_handlers(app: FastAPI, respond: Callable[[ApiError, str], Response]) ->
         return Response(status_code=CLIENT_GONE)
 
     add(HeadwayError, _told)
-    add(RequestValidationError, lambda error: from_validation(error.errors()))
+    add(RequestValidationError, lambda error, _: from_validation(error.errors()))
     add(HTTPException, _from_http)
     add(Exception, _told)
     app.add_exception_handler(ClientGoneError, gone)
@@ -137,15 +138,22 @@ def _as_handler(handle: Callable[[Request, Exception], Awaitable[Response]]) -> 
     return handle
 
 
-def _told(error: Exception) -> ApiError:
+def _told(error: Exception, _: Request) -> ApiError:
     told = as_api_error(error)
     if told.status >= 500:
         log.error("%s: %s", type(error).__name__, error)
     return told
 
 
-def _from_http(error: HTTPException) -> ApiError:
+def _from_http(error: HTTPException, request: Request) -> ApiError:
     if error.status_code == 400:  # of the framework's making: it could not read the body
         return ApiError(400, "body: not JSON: it cannot be read", code="invalid_json")
+    if error.status_code == 404:
+        told = f"path: got {request.url.path}, allowed: {', '.join(PATHS)}"
+        return ApiError(404, told, code="not_found")
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "another one")
+        told = f"method: got {request.method}, allowed for {request.url.path}: {allowed}"
+        return ApiError(405, told, code="method_not_allowed", headers=error.headers)
     code = CODES.get(error.status_code, "invalid_request")
     return ApiError(error.status_code, error.detail, code=code, headers=error.headers)

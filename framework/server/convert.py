@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 DEFAULT_COMPLETION_TOKENS: Final = 16
 PROMPTS_ALLOWED: Final = (
-    "a non-empty string, a list of them, a list of token ids, or a list of such lists"
+    "a non-empty string, a list of them, a list of token ids (ints of at least 0), "
+    "or a list of such lists"
 )
 _PASSED_ON: Final = (
     *("temperature", "top_p", "presence_penalty", "frequency_penalty", "min_p"),

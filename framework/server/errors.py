@@ -34,7 +34,17 @@ TYPES: Final = {
 RETRY_AFTER_S: Final = 1
 RESTART_S: Final = 5
 """About what a new engine needs."""
-CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+CODES: Final = {413: "request_too_large"}
+WORDS: Final = {
+    "model_attributes_type": "an object",
+    "dict_type": "an object",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than_equal": "a number of at most {le}",
+    "too_short": "a list of at least {min_length}",
+    "too_long": "a list of at most {max_length}",
+    "extra_forbidden": "nothing: there is no such field",
+}
+"""Pydantic's kinds of errors whose own words are not about what is allowed."""
 PARAMS: Final = {
     **{attribute.name: attribute.name for attribute in attrs.fields(SamplingParams)},
     **{
@@ -145,9 +155,10 @@ def from_validation(errors: Sequence[Any]) -> ApiError:
         reason = first.get("ctx", {}).get("error", first["msg"])
         return ApiError(400, f"body: not JSON: {reason}", code="invalid_json")
     if not path:
+        what = "empty" if first["type"] == "missing" else "no JSON object"
         return ApiError(
             400,
-            "body: it is no JSON object; allowed: an object, sent with the header "
+            f"body: it is {what}; allowed: an object, sent with the header "
             "Content-Type: application/json",
             code="invalid_json",
         )
@@ -168,9 +179,9 @@ def _path(error: Any) -> tuple[str, ...]:
 
 
 def _allowed(error: Any) -> str:
-    """What would have been right, in pydantic's words but for the longest of them."""
-    if error["type"] == "model_attributes_type":
-        return "an object"
+    """What would have been right."""
+    if error["type"] in WORDS:
+        return WORDS[error["type"]].format(**error.get("ctx", {}))
     told: str = error["msg"]
     return told.removeprefix("Input should be ").removeprefix("Value error, ")
 

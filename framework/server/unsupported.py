@@ -1,6 +1,7 @@
 """Fields that would change the answer and are not served: refused by name, never passed over.
 
-Everything else that is unknown is ignored, as OpenAI's clients expect of other servers.
+So are those that are nearly a field's name. Everything else that is unknown is ignored, as OpenAI's
+clients expect of other servers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
     from framework.server.schema import ChatRequest, CompletionRequest, Generation
 
+SHORTEST_MISSPELT: Final = 6
+"""Shorter names have honest neighbours: top_a, top_k, top_p."""
 NOTHING: Final[tuple[Any, ...]] = (None, False, "", [], {})
 """Values that ask for nothing, whatever the field."""
 
@@ -57,6 +60,7 @@ MESSAGE: Final = ("tool_calls", "tool_call_id", "function_call", "audio")
 def refuse_for_completion(body: CompletionRequest) -> None:
     """Raises ApiError if a field asks for what cannot be done."""
     _refuse(body.model_extra or {}, COMPLETION, COMPLETION_TRUE)
+    _refuse_misspelt(body, {*COMPLETION, *COMPLETION_TRUE, "best_of"})
     best_of = (body.model_extra or {}).get("best_of")
     if best_of not in (None, body.n or 1):
         raise _error("best_of", best_of, f"n ({body.n or 1}), or nothing")
@@ -68,6 +72,7 @@ def refuse_for_completion(body: CompletionRequest) -> None:
 def refuse_for_chat(body: ChatRequest) -> None:
     """Raises ApiError if a field asks for what cannot be done."""
     _refuse(body.model_extra or {}, CHAT, CHAT_TRUE)
+    _refuse_misspelt(body, {*CHAT, *CHAT_TRUE})
     for index, message in enumerate(body.messages):
         for name in MESSAGE:
             if (message.model_extra or {}).get(name) not in NOTHING:
@@ -92,6 +97,32 @@ def _refuse(
     for name in only_true:
         if extra.get(name) is False:
             raise _error(name, False, "true, or nothing")
+
+
+def _refuse_misspelt(body: Generation, others: set[str]) -> None:
+    known = others | set(type(body).model_fields)
+    for name, value in (body.model_extra or {}).items():
+        if name in known or value is None:
+            continue
+        meant = next((each for each in sorted(known) if is_nearly(name, each)), None)
+        if meant is not None:
+            told = f"{name}: there is no such field. Did you mean {meant!r}?"
+            raise ApiError(400, told, code="unknown_field", param=name)
+
+
+def is_nearly(name: str, known: str) -> bool:
+    """Whether one letter more, less, other or moved by one makes a name of some length known."""
+    if len(known) < SHORTEST_MISSPELT or abs(len(name) - len(known)) > 1:
+        return False
+    both = list(zip(name, known, strict=False))
+    same = next((place for place, (one, other) in enumerate(both) if one != other), len(both))
+    rest, right = name[same:], known[same:]
+    return (
+        rest[1:] == right[1:]
+        or rest[1:] == right
+        or rest == right[1:]
+        or (rest[:2] == right[:2][::-1] and rest[2:] == right[2:])
+    )
 
 
 def _refuse_stream_options(body: Generation) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from framework.cli.options import WITHOUT_MODELS
+from framework.engine.models import RUNNERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,8 +161,15 @@ def test_an_unknown_runner_or_dtype(headway: Callable[..., Result], tmp_path: Pa
     expect_refusal(headway(*base, "--runner", "torhc"), "Did you mean 'torch'")
     for command in (base, ("serve",)):
         result = headway(*command, "--runner", "simulated")
-        expect_refusal(result, "runner: got 'simulated', allowed: ", "torch, triton")
+        expect_refusal(result, "runner: got 'simulated', allowed: ", "scripted, torch, triton")
     expect_refusal(headway(*base, "--dtype", "float23"), "dtype: got 'float23'", "float32")
+
+
+def test_every_other_runner_loads_models() -> None:
+    pytest.importorskip("triton")
+    runners = {entry.name: entry.load() for entry in entry_points(group=RUNNERS)}
+    lacking = {name for name, runner in runners.items() if not hasattr(runner, "from_model")}
+    assert lacking == set(WITHOUT_MODELS)
 
 
 def test_a_json_file_that_cannot_be_written_is_refused_at_once(

@@ -109,6 +109,13 @@ def test_a_wrong_line_is_told_with_its_file(
         assert word in str(raised.value)
 
 
+def test_the_help_page_names_the_model_that_is_served_by_default(
+    headway: Callable[..., Result],
+) -> None:
+    told = " ".join(headway("serve", "--help").stdout.split())
+    assert f"model directory. [default: {parsed()['model']}]" in told
+
+
 def expect_refusal(result: Result, *words: str) -> None:
     assert result.exit_code == 2, result.output
     assert result.stdout == ""

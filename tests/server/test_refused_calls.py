@@ -34,16 +34,23 @@ def expect(answer: httpx.Response, status: int, param: str | None, *words: str) 
         ({"temperature": -1}, "temperature", "allowed: a finite number of at least 0"),
         ({"max_tokens": 1.5}, "max_tokens", "1.5, allowed: a valid integer"),
         ({"max_tokens": 0}, "max_tokens", "at least 1"),
-        ({"n": 0}, "n", "greater than or equal to 1"),
+        ({"n": 0}, "n", "0, allowed: a number of at least 1"),
         ({"top_p": 1.1}, "top_p", "(0, 1]"),
         ({"stream": "yes"}, "stream", "a valid boolean"),
         ({"seed": True}, "seed", "a valid integer"),
-        ({"logprobs": 21}, "logprobs", "less than or equal to 20"),
+        ({"logprobs": 21}, "logprobs", "21, allowed: a number of at most 20"),
         ({"stop": [""]}, "stop", "non-empty strings"),
         ({"deadline_s": -1}, "deadline_s", "at least 0"),
         ({"prompt": ""}, "prompt", "a non-empty string"),
         ({"prompt": [1, "a"]}, "prompt", "a list of token ids"),
         ({"prompt": None}, "prompt", "got None"),
+        (
+            {"prompt": [-1]},
+            "prompt",
+            "a list of token ids (ints of at least 0)",
+        ),
+        ({"stop": ["x"] * 65}, "stop", "a list of at most 64"),
+        ({"stream": True, "stream_options": 5}, "stream_options", "an object"),
         ({"min_tokens": 99}, "min_tokens", "at most max_tokens"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "only with stream=true"),
         ({"suffix": "end"}, "suffix", "not supported"),
@@ -70,7 +77,7 @@ def test_a_wrong_field_of_a_completion(
         ({"modalities": ["text", "audio"]}, "modalities", "['text']"),
         ({"audio": {"voice": "x"}}, "audio", "not supported"),
         ({"top_logprobs": 3}, "top_logprobs", "logprobs is true"),
-        ({"messages": []}, "messages", "at least 1"),
+        ({"messages": []}, "messages", "messages: got [], allowed: a list of at least 1"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages", "messages.0.role"),
         ({"messages": "hello"}, "messages", "a valid list"),
         ({"messages": [5]}, "messages", "messages.0: got 5, allowed: an object"),
@@ -109,6 +116,27 @@ def test_harmless_fields_are_passed_over(server: Server) -> None:
     assert server.post(CHAT, body).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("temprature", "temperature"),
+        ("max_token", "max_tokens"),
+        ("steram", "stream"),
+        ("tool_choise", "tool_choice"),
+    ],
+)
+def test_a_field_that_is_nearly_one_is_not_passed_over(
+    server: Server, name: str, meant: str
+) -> None:
+    answer = server.post(CHAT, {**HELLO, name: 0})
+    expect(answer, 400, name, f"{name}: there is no such field. Did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize("name", ["top_a", "tempurature_x", "metadata", "prompt_cache_key"])
+def test_a_field_that_is_not_nearly_one_is_passed_over(server: Server, name: str) -> None:
+    assert server.post(CHAT, {**HELLO, name: 0, "max_tokens": 1}).status_code == 200
+
+
 def test_a_missing_field_is_named(server: Server) -> None:
     expect(server.post(CHAT, {}), 400, "messages", "messages: it is missing")
 
@@ -118,7 +146,8 @@ def test_a_body_that_is_no_json_object(server: Server) -> None:
     expect(broken, 400, None, "body: not JSON")
     for body in (b'{"prompt": "\xff"}', b"[" * 100_000):
         expect(server("POST", TEXT, content=body, headers=JSON), 400, None, "body: not JSON")
-    for body in (b"[1]", b"5", b"null"):
+    expect(server("POST", TEXT, content=b"", headers=JSON), 400, None, "body: it is empty")
+    for body in (b"[1]", b"5"):
         answer = server("POST", TEXT, content=body, headers=JSON)
         expect(answer, 400, None, "body: it is no JSON object")
 
@@ -143,8 +172,13 @@ def test_a_model_that_is_not_served(server: Server) -> None:
 
 
 def test_an_unknown_path_and_method(server: Server) -> None:
-    expect(server("GET", "/v2"), 404, None)
-    expect(server("GET", TEXT), 405, None)
+    expect(server("GET", "/v2"), 404, None, "path: got /v2, allowed: /v1/completions, ")
+    answer = server("GET", TEXT)
+    expect(answer, 405, None, "method: got GET, allowed for /v1/completions: POST")
+    assert (answer.headers["allow"], answer.json()["error"]["code"]) == (
+        "POST",
+        "method_not_allowed",
+    )
 
 
 def test_a_prompt_that_is_too_long(server: Server) -> None:
