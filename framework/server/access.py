@@ -58,7 +58,7 @@ class Gate:
         await self._app(scope, receive, send)
 
     def _check(self, request: Request) -> None:
-        path = request.url.path
+        path = request.scope["path"]  # that of the URL would depend on the Host header
         if path == "/admin" or path.startswith("/admin/"):
             check_admin(request, self._admin_key)
         elif path not in OPEN_PATHS:

@@ -120,7 +120,7 @@ def _models(engine: EngineLike, names: tuple[str, ...]) -> APIRouter:
 def _add_handlers(app: FastAPI, respond: Callable[[ApiError, str], Response]) -> None:
     def add(kind: type[Exception], convert: Callable[[Any, Request], ApiError]) -> None:
         async def handle(request: Request, error: Exception) -> Response:
-            return respond(convert(error, request), request.url.path)
+            return respond(convert(error, request), request.scope["path"])
 
         app.add_exception_handler(kind, _as_handler(handle))
 
@@ -149,11 +149,11 @@ def _from_http(error: HTTPException, request: Request) -> ApiError:
     if error.status_code == 400:  # of the framework's making: it could not read the body
         return ApiError(400, "body: not JSON: it cannot be read", code="invalid_json")
     if error.status_code == 404:
-        told = f"path: got {request.url.path}, allowed: {', '.join(PATHS)}"
+        told = f"path: got {request.scope['path']}, allowed: {', '.join(PATHS)}"
         return ApiError(404, told, code="not_found")
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "another one")
-        told = f"method: got {request.method}, allowed for {request.url.path}: {allowed}"
+        told = f"method: got {request.method}, allowed for {request.scope['path']}: {allowed}"
         return ApiError(405, told, code="method_not_allowed", headers=error.headers)
     code = CODES.get(error.status_code, "invalid_request")
     return ApiError(error.status_code, error.detail, code=code, headers=error.headers)

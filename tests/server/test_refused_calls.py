@@ -215,6 +215,13 @@ def test_the_wrong_key_or_none() -> None:
     assert right.status_code == 200
 
 
+@pytest.mark.parametrize("host", ["a/health?", "a/health#", ""])
+def test_a_made_up_host_opens_no_path(host: str) -> None:
+    server = build_server(api_key="secret")
+    assert server("GET", "/admin/plugins", headers={"Host": host}).status_code == 401
+    assert server("GET", "/v1/models", headers={"Host": host}).status_code == 401
+
+
 def test_nobody_s_body_is_read_before_the_key() -> None:
     answer = build_server(api_key="secret")("POST", TEXT, content=b"{", headers=JSON)
     assert answer.status_code == 401
