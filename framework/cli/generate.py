@@ -18,6 +18,7 @@ from framework.cli.options import (
     limit_options,
     loading_options,
     sampling_options,
+    settings_for,
 )
 from framework.cli.report import headline, progress, rate, share, write_json
 from framework.engine.llm import LLM
@@ -78,7 +79,7 @@ def command(
     prompts = read_prompts(file, sampling) if file is not None else []
     if not (texts or prompts):
         raise click.UsageError("no prompt: give a TEXT or --prompts FILE")
-    with _load(loading, plugins, limits) as llm:
+    with LLM.from_settings(settings_for(loading, plugins, limits)) as llm:
         tokenizer = llm.model.tokenizer
         as_chat = not raw and tokenizer is not None and tokenizer.has_chat_template
         prompts += [_from_text(text, params, as_chat=as_chat) for text in texts]
@@ -86,25 +87,6 @@ def command(
         finished = _run(llm, lives)
     completions = [live.completion for live in lives if live.completion is not None]
     return _report(llm, completions, finished=finished, json_path=json_path)
-
-
-def _load(loading: Loading, plugins: Sequence[str], limits: Limits) -> LLM:
-    return LLM(
-        loading.model,
-        plugins,
-        dtype=loading.dtype,
-        device=loading.device,
-        runner=loading.runner,
-        num_threads=loading.threads,
-        num_blocks=limits.num_blocks,
-        block_size=limits.block_size,
-        max_num_seqs=limits.max_num_seqs,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_model_len=limits.max_model_len,
-        num_spec_tokens=limits.num_spec_tokens,
-        async_scheduling=limits.async_scheduling,
-        seed=limits.seed,
-    )
 
 
 def _from_text(text: str, params: SamplingParams, *, as_chat: bool) -> Prompt:

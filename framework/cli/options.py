@@ -13,10 +13,11 @@ import click
 from attrs import field, frozen
 
 from framework.engine.models import RUNNERS
+from framework.engine.settings import EngineSettings
 from framework.errors import bad_field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 WITHOUT_MODELS = ("simulated",)
@@ -169,6 +170,19 @@ def common_options(command: Command) -> Command:
 def gather(record: type[Any], options: dict[str, Any]) -> Any:
     """Take a record's fields out of the options of a subcommand."""
     return record(**{field.name: options.pop(field.name) for field in attrs.fields(record)})
+
+
+def settings_for(loading: Loading, plugins: Sequence[str], limits: Limits) -> EngineSettings:
+    """What an engine is opened with."""
+    return EngineSettings(
+        model=loading.model,
+        plugins=tuple(plugins),
+        dtype=loading.dtype,
+        device=loading.device,
+        runner=loading.runner,
+        num_threads=loading.threads,
+        **attrs.asdict(limits),
+    )
 
 
 def apply_options(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command:

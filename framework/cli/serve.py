@@ -21,9 +21,9 @@ from framework.cli.options import (
     gather,
     limit_options,
     running_options,
+    settings_for,
 )
 from framework.cli.report import headline, write_json
-from framework.engine.settings import EngineSettings
 from framework.errors import ConfigError
 from framework.server.admin_key import left_in_file, make_key
 from framework.server.room import warn_if_short
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from framework.engine.client import AsyncEngine
+    from framework.engine.settings import EngineSettings
     from framework.server.serving import Listening
     from framework.server.settings import ServerSettings
 
@@ -136,7 +137,7 @@ def command(
     _warn(serving.warn_if_open(listening, settings))
     # Engine and front share the CPUs: threads that wait for one another must not spin meanwhile.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    engine_settings = _engine_settings(loading, plugins, limits)
+    engine_settings = settings_for(loading, plugins, limits)
     try:
         caught = asyncio.run(_serve(engine_settings, settings, listening, json_path))
     except asyncio.CancelledError:  # SIGTERM before it served
@@ -216,22 +217,3 @@ def _server_modules() -> Any:
             f"serve needs the package {error.name!r}: pip install 'headway[serve]'"
         ) from error
     return serving, settings
-
-
-def _engine_settings(loading: Loading, plugins: tuple[str, ...], limits: Limits) -> EngineSettings:
-    return EngineSettings(
-        model=loading.model,
-        plugins=plugins,
-        dtype=loading.dtype,
-        device=loading.device,
-        runner=loading.runner,
-        num_threads=loading.threads,
-        num_blocks=limits.num_blocks,
-        block_size=limits.block_size,
-        max_num_seqs=limits.max_num_seqs,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_model_len=limits.max_model_len,
-        num_spec_tokens=limits.num_spec_tokens,
-        async_scheduling=limits.async_scheduling,
-        seed=limits.seed,
-    )

@@ -125,6 +125,11 @@ class AsyncEngine:
         return self._link.failure
 
     @property
+    def silence_s(self) -> float:
+        """Seconds since the engine was last heard; it says something every half second."""
+        return self._link.silence_s
+
+    @property
     def num_restarts(self) -> int:
         """Times that a new engine took the place of a dead one."""
         return self._link.num_restarts

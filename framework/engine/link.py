@@ -118,6 +118,11 @@ class Link:
         return f"{self._connection.identity.hex()[:12]}-{key}"
 
     @property
+    def silence_s(self) -> float:
+        """Seconds since the engine was last heard; it says something every half second."""
+        return time.monotonic() - self._heard
+
+    @property
     def pid(self) -> int | None:
         """The process id of the engine."""
         return None if self._process is None else self._process.pid

@@ -211,6 +211,8 @@ def load_model(
         PluginError: there is no such runner.
     """
     made_by = runner_class(runner)
+    if not hasattr(made_by, "from_model"):
+        raise PluginError(f"runner {runner!r} loads no model; torch, triton and scripted do")
     _hide_bars()
     chosen = {"dtype": dtype, "device": device}
     made = made_by.from_model(

@@ -126,6 +126,10 @@ class EngineLike(Protocol):
     def failure(self) -> str | None:
         """Why it cannot."""
 
+    @property
+    def silence_s(self) -> float:
+        """Seconds since it was last heard."""
+
     async def submit(self, prompt: Prompt) -> StreamLike:
         """Accept a prompt.
 

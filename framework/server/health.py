@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from framework.server.desk import Desk
 
 SILENCE_S: Final = 2.0
-"""An engine that says nothing for so long is told of; it may be in a long step, or stuck."""
+"""An engine that does not answer for so long is told of."""
 
 
 @frozen
@@ -40,14 +40,20 @@ class Health:
             try:
                 stats = await asyncio.wait_for(engine.stats(), SILENCE_S)
             except TimeoutError:
-                reason = f"the engine has not answered for {SILENCE_S:g} s"
-                return {"status": "silent", "reason": reason}
+                return self._late()
             except HeadwayError:  # it has died meanwhile
                 pass
             else:
                 return {"status": "paused" if stats.is_paused else "ok"}
         reason = engine.failure or "the engine is not there"
         return {"status": "restarting" if self.restarts else "dead", "reason": reason}
+
+    def _late(self) -> dict[str, str]:
+        """A long step keeps the engine from answering, but not from giving signs of life."""
+        if self.desk.engine.silence_s < SILENCE_S:
+            return {"status": "busy", "reason": f"a step has taken more than {SILENCE_S:g} s"}
+        reason = f"the engine has not been heard for {SILENCE_S:g} s"
+        return {"status": "silent", "reason": reason}
 
 
 def health_routes(health: Health) -> APIRouter:
@@ -57,7 +63,7 @@ def health_routes(health: Health) -> APIRouter:
     @router.get("/health")
     async def answer() -> Response:
         told = await health.told()
-        if told["status"] in ("ok", "paused"):
+        if told["status"] in ("ok", "paused", "busy"):
             return JSONResponse(told)
         waiting = {"Retry-After": str(RESTART_S)} if told["status"] != "stopping" else None
         return JSONResponse(told, 503, headers=waiting)

@@ -103,6 +103,7 @@ class FrontEngine:
     is_paused: bool = False
     failure: str | None = None
     is_slow: bool = False
+    silence_s: float = 0.0
     hooks: list[tuple[str, str, int, float]] = field(factory=list)
 
     @property

@@ -120,4 +120,7 @@ def test_health_tells_of_a_pause_and_of_silence(
     monkeypatch.setattr("framework.server.health.SILENCE_S", 0.05)
     server.engine.is_slow = True
     answer = server("GET", "/health")
+    assert (answer.status_code, answer.json()["status"]) == (200, "busy")
+    server.engine.silence_s = 3.0
+    answer = server("GET", "/health")
     assert (answer.status_code, answer.json()["status"]) == (503, "silent")
