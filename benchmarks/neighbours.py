@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, field
 
-from framework.engine.connection import Connection
-from framework.engine.launching import EngineProcess
+from framework.engine.parent.connection import Connection
+from framework.engine.parent.launching import EngineProcess
 from framework.engine.protocol import Add, Goodbye, Outputs, Shutdown, Utility, addresses
 
 if TYPE_CHECKING:

@@ -43,7 +43,13 @@ SERVER = BASE | {"msgspec", "fastapi", "starlette", "uvicorn", "pydantic", "prom
 MESSAGES = BASE | {"msgspec", "zmq"}
 MESSAGE_FILES = {
     f"framework/engine/{name}.py"
-    for name in ("protocol", "process", "receiving", "sending", "child", "connection")
+    for name in (
+        "protocol",
+        "child/receiving",
+        "child/sending",
+        "child/running",
+        "parent/connection",
+    )
 }
 """They are imported by those alone who want the engine in a process of its own."""
 PLUGGY_FILES = {f"framework/{name}.py" for name in ("hookspecs", "stack", "hooks")}

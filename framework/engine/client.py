@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from framework.engine.calls import Calls
+from framework.engine.child.incoming import sampling_fields
 from framework.engine.completion import LiveRequest
-from framework.engine.deliveries import Deliveries
-from framework.engine.incoming import sampling_fields
-from framework.engine.link import Link
 from framework.engine.models import resolve_model
+from framework.engine.parent.calls import Calls
+from framework.engine.parent.deliveries import Deliveries
+from framework.engine.parent.link import Link
 from framework.engine.protocol import Abort, Add, Outputs, ProtocolError, Reply
 from framework.engine.stats import Stats
 from framework.engine.tokenizer import HuggingFaceTokenizer
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
+    from framework.engine.parent.streams import Stream
     from framework.engine.prompts import Prompt
     from framework.engine.protocol import EngineInfo, FromEngine
     from framework.engine.settings import EngineSettings
-    from framework.engine.streams import Stream
     from framework.engine.tokenizer import Tokenizer
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from framework.engine.completion import Completion
     from framework.engine.models import LoadedModel
+    from framework.engine.parent.remote import ProcessFront
     from framework.engine.prompts import Message, PromptLike
-    from framework.engine.remote import ProcessFront
     from framework.loading import Spec
     from framework.protocols import Clock
 
@@ -98,7 +98,7 @@ class LLM:
 
     def _open(self, settings: EngineSettings, *, own_process: bool) -> None:
         if own_process:
-            from framework.engine.remote import ProcessFront  # noqa: PLC0415  (an extra)
+            from framework.engine.parent.remote import ProcessFront  # noqa: PLC0415  (an extra)
 
             self._front: Front | ProcessFront = ProcessFront(settings)
         else:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import define, field
 
-from framework.engine.faults import PluginFaults
-from framework.engine.owners import Owners
+from framework.engine.child.faults import PluginFaults
+from framework.engine.child.owners import Owners
+from framework.engine.child.receiving import NewRequest, PeerLost
+from framework.engine.child.utilities import Utilities
 from framework.engine.protocol import (
     Abort,
     Ended,
@@ -26,17 +28,15 @@ from framework.engine.protocol import (
     Stopped,
     Utility,
 )
-from framework.engine.receiving import NewRequest, PeerLost
-from framework.engine.utilities import Utilities
 from framework.errors import PolicyError, RequestError, StallError
 from framework.stack import complete_stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from framework.engine.child.receiving import Incoming, InputQueue
+    from framework.engine.child.sending import Outbox
     from framework.engine.core import EngineCore
-    from framework.engine.receiving import Incoming, InputQueue
-    from framework.engine.sending import Outbox
     from framework.metrics import Recorder
     from framework.output import StepResult
 

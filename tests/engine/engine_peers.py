@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from framework.engine.client import AsyncEngine
     from framework.engine.completion import Completion
+    from framework.engine.parent.remote import ProcessFront
     from framework.engine.protocol import FromEngine
-    from framework.engine.remote import ProcessFront
 
 VOCABULARY = 258
 PATIENCE_S = 10.0

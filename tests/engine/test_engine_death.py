@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from framework.engine import link
 from framework.engine.client import AsyncEngine
+from framework.engine.parent import link
 from framework.errors import (
     ConfigError,
     EngineDeadError,
@@ -35,7 +35,7 @@ from tests.engine.engine_peers import (
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from framework.engine.streams import Stream
+    from framework.engine.parent.streams import Stream
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = 900_000

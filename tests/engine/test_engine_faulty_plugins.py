@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from attrs import define, field
 
-from framework.engine.child import build_engine
-from framework.engine.incoming import sampling_params
+from framework.engine.child.incoming import sampling_params
+from framework.engine.child.receiving import NewRequest
+from framework.engine.child.running import build_engine
 from framework.engine.protocol import Abort, Ended, Outputs, Shutdown, Stopped, Utility
-from framework.engine.receiving import NewRequest
 from framework.hookspecs import KIND_OF, PARAMETERS, Collect, Decide, Limit, Observe
 from framework.request import Request
 from tests.engine.engine_peers import scripted, scripted_directory, tokens_of

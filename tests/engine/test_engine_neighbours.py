@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from framework.engine.child.sending import MOST_BYTES_BEHIND, Backlog
+from framework.engine.parent.remote import ProcessFront
 from framework.engine.protocol import (
     HARD_LIMIT_BYTES,
     VERSION,
@@ -19,8 +21,6 @@ from framework.engine.protocol import (
     Ping,
     Refused,
 )
-from framework.engine.remote import ProcessFront
-from framework.engine.sending import MOST_BYTES_BEHIND, Backlog
 from tests.engine.engine_peers import (
     Peer,
     answer,

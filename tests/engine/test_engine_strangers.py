@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from framework.engine.parent.remote import ProcessFront
 from framework.engine.protocol import (
     MAX_MESSAGE_BYTES,
     MOST_KEYS,
@@ -24,7 +25,6 @@ from framework.engine.protocol import (
     Utility,
     encode,
 )
-from framework.engine.remote import ProcessFront
 from tests.engine.engine_peers import (
     Peer,
     call,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import define
 
 from framework import errors
-from framework.engine.child import run_engine
+from framework.engine.child.running import run_engine
 from framework.errors import EngineDeadError, PluginError
 
 if TYPE_CHECKING:

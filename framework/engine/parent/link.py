@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import define, evolve, field
 
-from framework.engine.connection import Connection
-from framework.engine.launching import PATIENCE_S, EngineProcess
+from framework.engine.parent.connection import Connection
+from framework.engine.parent.launching import PATIENCE_S, EngineProcess
 from framework.engine.protocol import (
     EngineInfo,
     Ping,

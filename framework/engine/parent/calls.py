@@ -12,13 +12,13 @@ from framework.engine.protocol import Utility
 from framework.errors import EngineDeadError, named
 
 if TYPE_CHECKING:
-    from framework.engine.link import Link
+    from framework.engine.parent.link import Link
     from framework.engine.protocol import Reply
 
 
 @define(eq=False)
 class Calls:
-    """`await calls("stats")`: the names are the methods of `framework.engine.utilities`."""
+    """`await calls("stats")`: the names are the methods of `framework.engine.child.utilities`."""
 
     _link: Link
     _next_number: Callable[[], int]

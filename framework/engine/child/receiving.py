@@ -36,9 +36,9 @@ from framework.engine.protocol import (
 from framework.errors import RequestError
 
 if TYPE_CHECKING:
-    from framework.engine.incoming import Accepts
+    from framework.engine.child.incoming import Accepts
+    from framework.engine.child.sending import Outbox
     from framework.engine.protocol import EngineInfo
-    from framework.engine.sending import Outbox
     from framework.request import Request
 
 POLL_MS: Final = 200

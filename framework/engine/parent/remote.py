@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
 
     from framework.engine.completion import Completion
+    from framework.engine.parent.streams import Stream
     from framework.engine.prompts import Prompt
     from framework.engine.settings import EngineSettings
-    from framework.engine.streams import Stream
     from framework.engine.tokenizer import Tokenizer
 
 T = TypeVar("T")

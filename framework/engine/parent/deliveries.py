@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from framework.engine.streams import Stream
+from framework.engine.parent.streams import Stream
 from framework.output import TokenLogprobs
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final
 
 import zmq
 
+from framework.engine.child.incoming import Accepts
+from framework.engine.child.receiving import Inbox, PeerLost
+from framework.engine.child.sending import Outbox
 from framework.engine.core import EngineCore
-from framework.engine.incoming import Accepts
 from framework.engine.process import EngineCoreProc
 from framework.engine.protocol import HARD_LIMIT_BYTES, EngineInfo, Shutdown, addresses
-from framework.engine.receiving import Inbox, PeerLost
-from framework.engine.sending import Outbox
 from framework.errors import EngineDeadError, HeadwayError
 from framework.metrics import Recorder
 from framework.scheduler import Scheduler
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
+    from framework.engine.child.receiving import InputQueue
     from framework.engine.models import LoadedModel
-    from framework.engine.receiving import InputQueue
     from framework.engine.settings import EngineSettings
     from framework.loading import Spec
 

@@ -1,0 +1,1 @@
+"""What runs in an engine's own process, around `framework.engine.process`."""
