@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import evolve, frozen
 
@@ -12,7 +12,7 @@ from framework.server.errors import bad_value
 from framework.server.schema import is_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from framework.engine.tokenizer import Tokenizer
     from framework.server.schema import ChatRequest, CompletionRequest, Generation
@@ -26,6 +26,11 @@ _PASSED_ON: Final = (
     *("temperature", "top_p", "presence_penalty", "frequency_penalty", "min_p"),
     *("repetition_penalty", "min_tokens", "ignore_eos", "seed", "stop", "stop_token_ids"),
 )
+
+
+Source: TypeAlias = "dict[str, Any]"
+"""One of prompt, prompt_token_ids and messages, by its name."""
+Admit: TypeAlias = "Callable[[Sequence[Source], int], None]"
 
 
 @frozen(kw_only=True)
@@ -43,8 +48,16 @@ class Asked:
     echoes: tuple[str, ...]
 
 
+def _anything(_: Sequence[Source], __: int) -> None:
+    """Admit a call of any size."""
+
+
 def from_completion(
-    body: CompletionRequest, name: str, tokenizer: Tokenizer | None, most: int | None = None
+    body: CompletionRequest,
+    name: str,
+    tokenizer: Tokenizer | None,
+    most: int | None = None,
+    admit: Admit = _anything,
 ) -> Asked:
     """The prompts of a completion call.
 
@@ -53,32 +66,38 @@ def from_completion(
         name: what the call is called.
         tokenizer: of the model.
         most: output tokens that no choice goes beyond; None = no such limit.
+        admit: is told the sources and the number of choices before any of them is made.
 
     Raises:
         ApiError, ConfigError, RequestError: a field has a wrong value.
     """
     max_tokens = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
     params = _sampling(body, _limited(max_tokens, most), body.logprobs)
-    sources: list[dict[str, Any]] = [
+    sources: list[Source] = [
         {"prompt": source} if isinstance(source, str) else {"prompt_token_ids": source}
         for source in _sources(body.prompt)
     ]
+    admit(sources, len(sources) * (body.n or 1))
     echoes = tuple(_echo(source, tokenizer) if body.echo else "" for source in sources)
     return _spread(body, name, sources, params, echoes)
 
 
-def from_chat(body: ChatRequest, name: str, most: int | None = None) -> Asked:
-    """The prompts of a chat call; for `name` and `most` see `from_completion`.
+def from_chat(
+    body: ChatRequest, name: str, most: int | None = None, admit: Admit = _anything
+) -> Asked:
+    """The prompts of a chat call; for the other arguments see `from_completion`.
 
     Raises:
-        ConfigError, RequestError: a field has a wrong value.
+        ApiError, ConfigError, RequestError: a field has a wrong value.
     """
     given = body.max_completion_tokens
     max_tokens = body.max_tokens if given is None else given
     num_logprobs = (body.top_logprobs or 0) if body.logprobs else None
     params = _sampling(body, _limited(max_tokens, most), num_logprobs)
     messages = [message.as_message() for message in body.messages]
-    return _spread(body, name, [{"messages": messages}], params, ("",))
+    sources: list[Source] = [{"messages": messages}]
+    admit(sources, body.n or 1)
+    return _spread(body, name, sources, params, ("",))
 
 
 def _limited(max_tokens: int | None, most: int | None) -> int | None:
@@ -109,7 +128,7 @@ def _is_token(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 31
 
 
-def _echo(source: dict[str, Any], tokenizer: Tokenizer | None) -> str:
+def _echo(source: Source, tokenizer: Tokenizer | None) -> str:
     if "prompt" in source:
         return str(source["prompt"])
     return "" if tokenizer is None else tokenizer.decode(source["prompt_token_ids"])
@@ -129,7 +148,7 @@ def _sampling(body: Generation, max_tokens: int | None, logprobs: int | None) ->
 def _spread(
     body: Generation,
     name: str,
-    sources: Sequence[dict[str, Any]],
+    sources: Sequence[Source],
     params: SamplingParams,
     echoes: tuple[str, ...],
 ) -> Asked:
@@ -157,7 +176,7 @@ def _spread(
     return Asked(prompts=tuple(prompts), num_choices=num_choices, echoes=echoes)
 
 
-def _where(source: dict[str, Any], num_sources: int, index: int) -> str:
+def _where(source: Source, num_sources: int, index: int) -> str:
     """What an error calls a source."""
     if "messages" in source:
         return "request"

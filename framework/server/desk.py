@@ -37,18 +37,20 @@ class Desk:
     max_queue: int | None = None
     max_per_tenant: int | None = None
     is_closing: bool = False
-    _names: set[str] = field(factory=set, init=False)
+    _names: set[str] = field(factory=set, init=False)  # of calls, and of their requests
+    _num_unfinished: int = field(default=0, init=False)
     _by_tenant: Counter[str | None] = field(factory=Counter, init=False)
 
     @property
     def num_unfinished(self) -> int:
         """Requests that were let in and have not ended."""
-        return len(self._names)
+        return self._num_unfinished
 
-    async def open(self, prompts: Sequence[Prompt], arrival: float) -> Job:
+    async def open(self, name: str, prompts: Sequence[Prompt], arrival: float) -> Job:
         """Let one call in; its job must be closed, whatever becomes of it.
 
         Args:
+            name: what the call is called; no two unfinished ones have one name.
             prompts: its choices; all have names and one tenant.
             arrival: when it came, by `time.perf_counter`.
 
@@ -57,12 +59,18 @@ class Desk:
             RequestError: the engine refuses a prompt.
             EngineDeadError: there is no engine.
         """
-        names = [prompt.request_id or "" for prompt in prompts]
-        tenant = prompts[0].tenant
-        self._check_room(names, tenant)
-        self._names.update(names)
-        self._by_tenant[tenant] += len(names)
-        job = Job(meter=self.meter, leave=lambda: self._leave(names, tenant))
+        names = {name, *(prompt.request_id or name for prompt in prompts)}
+        num_new, tenant = len(prompts), prompts[0].tenant
+        self.check_room(num_new, tenant)
+        self._check_names(names)
+        self._names |= names
+        self._count(num_new, tenant)
+
+        def leave() -> None:
+            self._names -= names
+            self._count(-num_new, tenant)
+
+        job = Job(meter=self.meter, leave=leave)
         try:
             for prompt in prompts:
                 stream = await self.engine.submit(prompt)
@@ -77,22 +85,25 @@ class Desk:
         for name in list(self._names):
             await self.engine.abort(name)
 
-    def _check_room(self, names: Sequence[str], tenant: str | None) -> None:
+    def check_room(self, num_new: int, tenant: str | None) -> None:
+        """Raises ApiError if there is no room for so many requests more."""
         self.check_open()
-        taken = next((name for name in names if name in self._names), None)
-        if taken is not None:
-            told = f"request id {taken!r}: a request of that name is unfinished; allowed: another"
-            raise ApiError(409, told, code="duplicate_request_id", param="X-Request-Id")
-        if self.max_queue is not None and len(names) > self.max_queue:
-            told = f"n: got {len(names)} choices in all, allowed: at most {self.max_queue}"
+        if self.max_queue is not None and num_new > self.max_queue:
+            told = f"n: got {num_new} choices in all, allowed: at most {self.max_queue}"
             raise bad_value("n", told)
-        if self.max_queue is not None and self.num_unfinished + len(names) > self.max_queue:
+        if self.max_queue is not None and self.num_unfinished + num_new > self.max_queue:
             raise too_many(
                 f"the queue is full: {self.num_unfinished} unfinished requests, allowed: "
                 f"{self.max_queue}; try again in {RETRY_AFTER_S} s",
                 code="queue_full",
             )
-        self._check_tenant(len(names), tenant)
+        self._check_tenant(num_new, tenant)
+
+    def _check_names(self, names: set[str]) -> None:
+        taken = min(names & self._names, default=None)
+        if taken is not None:
+            told = f"request id {taken!r}: a request of that name is unfinished; allowed: another"
+            raise ApiError(409, told, code="duplicate_request_id", param="X-Request-Id")
 
     def _check_tenant(self, num_new: int, tenant: str | None) -> None:
         limit, num_old = self.max_per_tenant, self._by_tenant[tenant]
@@ -112,9 +123,9 @@ class Desk:
         if self.is_closing:
             raise ApiError(503, "the server is stopping", code="shutting_down")
 
-    def _leave(self, names: Sequence[str], tenant: str | None) -> None:
-        self._names.difference_update(names)
-        self._by_tenant[tenant] -= len(names)
+    def _count(self, num_more: int, tenant: str | None) -> None:
+        self._num_unfinished += num_more
+        self._by_tenant[tenant] += num_more
         if self._by_tenant[tenant] <= 0:
             del self._by_tenant[tenant]
 

@@ -29,6 +29,10 @@ class PieceLike(Protocol):
         """One entry a token, if asked for."""
 
     @property
+    def text_offsets(self) -> Sequence[int]:
+        """Where in the whole text each token begins."""
+
+    @property
     def finish_reason(self) -> str | None:
         """Why it ended, or None."""
 

@@ -14,14 +14,16 @@ from framework.server.convert import Asked, from_chat, from_completion
 from framework.server.desk import request_name
 from framework.server.errors import ApiError, as_api_error, of_call
 from framework.server.exchange import Exchange
+from framework.server.room import check_length
 from framework.server.schema import ChatRequest, CompletionRequest, Generation, StreamOptions
 from framework.server.shapes import ChatShape, CompletionShape, Shape
 from framework.server.unsupported import refuse_for_chat, refuse_for_completion
 from framework.server.watch import EventStream, until_gone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
+    from framework.server.convert import Admit, Source
     from framework.server.desk import Desk
     from framework.server.settings import ServerSettings
 
@@ -56,6 +58,7 @@ def generation_routes(desk: Desk, settings: ServerSettings) -> APIRouter:
     """The routes of both calls."""
     router = APIRouter()
     tokenizer, model_names = desk.engine.tokenizer, settings.model_names
+    most = settings.max_output_tokens
 
     @router.post(COMPLETIONS)
     async def completions(request: Request, body: CompletionRequest) -> Response:
@@ -63,7 +66,7 @@ def generation_routes(desk: Desk, settings: ServerSettings) -> APIRouter:
         check_model(body.model, model_names)
         refuse_for_completion(body)
         name = _name(request)
-        asked = from_completion(body, name, tokenizer, settings.max_output_tokens)
+        asked = from_completion(body, name, tokenizer, most, _admitting(desk, body))
         shape = CompletionShape(tokenizer, asked.echoes, asked.num_choices, body.logprobs)
         call = Call(kind="cmpl", name=name, arrival=arrival, body=body, asked=asked, shape=shape)
         return await _answer(request, desk, call, model_names[0])
@@ -74,7 +77,7 @@ def generation_routes(desk: Desk, settings: ServerSettings) -> APIRouter:
         check_model(body.model, model_names)
         refuse_for_chat(body)
         name = _name(request)
-        asked = from_chat(body, name, settings.max_output_tokens)
+        asked = from_chat(body, name, most, _admitting(desk, body))
         shape = ChatShape(tokenizer, (body.top_logprobs or 0) if body.logprobs else None)
         call = Call(
             kind="chatcmpl", name=name, arrival=arrival, body=body, asked=asked, shape=shape
@@ -91,6 +94,16 @@ def check_model(name: str | None, served: tuple[str, ...]) -> None:
         raise ApiError(404, told, code="model_not_found", param="model")
 
 
+def _admitting(desk: Desk, body: Generation) -> Admit:
+    """Refuses what is too much before work is done for it."""
+
+    def admit(sources: Sequence[Source], num_choices: int) -> None:
+        desk.check_room(num_choices, body.user or None)
+        check_length(sources, desk.engine.info)
+
+    return admit
+
+
 def _name(request: Request) -> str:
     return request_name(request.headers.get("x-request-id"), uuid.uuid4().hex)
 
@@ -104,7 +117,8 @@ async def _answer(request: Request, desk: Desk, call: Call, model: str) -> Respo
 
 
 async def _begin(request: Request, desk: Desk, call: Call, model: str) -> Response:
-    job = await desk.open(call.asked.prompts, call.arrival)
+    opening = desk.open(call.name, call.asked.prompts, call.arrival)
+    job = await until_gone(request.receive, opening)  # texts may queue for the tokenizer
     is_handed_on = False
     try:
         exchange = Exchange(

@@ -26,20 +26,16 @@ def for_completion(
     token_ids: Sequence[int],
     entries: Sequence[TokenLogprobs],
     num_top: int,
-    offset: int,
+    offsets: Sequence[int],
 ) -> dict[str, Any]:
-    """The columns of a completion's logprobs; the first token begins at character `offset`."""
+    """The columns of a completion's logprobs; `offsets` are where the tokens begin in the text."""
     tokens = [text_of(tokenizer, token_id) for token_id in token_ids]
-    offsets = []
-    for token in tokens:
-        offsets.append(offset)
-        offset += len(token)
     top = [_top_of(tokenizer, entry, num_top) for entry in entries] if num_top else None
     return {
         "tokens": tokens,
         "token_logprobs": [_finite(entry.logprob) for entry in entries],
         "top_logprobs": top,
-        "text_offset": offsets,
+        "text_offset": list(offsets),
     }
 
 

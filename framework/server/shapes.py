@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from attrs import define, field
@@ -43,14 +42,13 @@ class CompletionShape:
     num_logprobs: int | None
     whole_name: str = field(default="text_completion", init=False)
     chunk_name: str = field(default="text_completion", init=False)
-    _offsets: defaultdict[int, int] = field(factory=lambda: defaultdict(int), init=False)
 
     def choice(self, index: int, completion: Completion) -> dict[str, Any]:
         """A finished choice."""
         return {
             "index": index,
             "text": self.echoes[index // self.num_choices] + completion.text,
-            "logprobs": self._logprobs(0, completion),
+            "logprobs": self._logprobs(completion),
             "finish_reason": completion.finish_reason,
             "stop_reason": completion.stop_reason,
         }
@@ -64,23 +62,20 @@ class CompletionShape:
 
     def delta(self, index: int, piece: PieceLike) -> dict[str, Any]:
         """A choice's next chunk."""
-        told = self._logprobs(self._offsets[index], piece)
-        if told is not None:
-            self._offsets[index] += sum(map(len, told["tokens"]))
         return {
             "index": index,
             "text": piece.text,
-            "logprobs": told,
+            "logprobs": self._logprobs(piece),
             "finish_reason": piece.finish_reason,
             "stop_reason": piece.stop_reason,
         }
 
-    def _logprobs(self, offset: int, part: Completion | PieceLike) -> dict[str, Any] | None:
+    def _logprobs(self, part: Completion | PieceLike) -> dict[str, Any] | None:
         if self.num_logprobs is None:
             return None
         entries = part.logprobs or ()
         return logprobs.for_completion(
-            self.tokenizer, part.token_ids, entries, self.num_logprobs, offset
+            self.tokenizer, part.token_ids, entries, self.num_logprobs, part.text_offsets
         )
 
 

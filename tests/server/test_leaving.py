@@ -11,6 +11,8 @@ import pytest
 from tests.server.standin import build_server
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import httpx
 
     from tests.server.standin import Server
@@ -18,8 +20,13 @@ if TYPE_CHECKING:
 TEXT = "/v1/completions"
 
 
-async def leave(server: Server, body: dict[str, Any], sent: list[Any]) -> None:
-    """Call the app, and hang up once it has begun to work."""
+async def leave(
+    server: Server,
+    body: dict[str, Any],
+    sent: list[Any],
+    has_begun: Callable[[], bool] | None = None,
+) -> None:
+    """Call the app, and hang up once it has begun to work: by default, once its engine has."""
     head = [(b"content-type", b"application/json"), (b"host", b"localhost")]
     scope = {"type": "http", "method": "POST", "path": TEXT, "headers": head, "query_string": b""}
     messages: list[dict[str, Any]] = [
@@ -29,7 +36,7 @@ async def leave(server: Server, body: dict[str, Any], sent: list[Any]) -> None:
     async def receive() -> dict[str, Any]:
         if messages:
             return messages.pop()
-        while not server.engine.front.has_live:
+        while not (has_begun() if has_begun else server.engine.front.has_live):
             await asyncio.sleep(0)
         return {"type": "http.disconnect"}
 
@@ -124,3 +131,14 @@ def test_health_tells_of_a_pause_and_of_silence(
     server.engine.silence_s = 3.0
     answer = server("GET", "/health")
     assert (answer.status_code, answer.json()["status"]) == (503, "silent")
+
+
+def test_a_client_that_leaves_while_its_text_waits_for_the_tokenizer(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def submit(_: object, __: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(type(server.engine), "submit", submit)
+    asyncio.run(leave(server, {"prompt": "x"}, [], lambda: server.desk.num_unfinished > 0))
+    assert server.desk.num_unfinished == 0

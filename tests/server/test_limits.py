@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.server.standin import build_server
+from tests.server.standin import ByteTokenizer, build_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -123,3 +123,37 @@ def test_no_output_is_longer_than_the_server_s_limit(path: str, given: int | Non
     assert answer["choices"][0]["finish_reason"] == "length"
     shorter = build_server(max_output_tokens=7).post(path, {**body, "max_tokens": 3}).json()
     assert shorter["usage"]["completion_tokens"] == 3
+
+
+def test_too_many_choices_are_refused_before_they_are_made(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("framework.server.convert.Prompt", None)
+    answer = server.post(TEXT, {"prompt": ["a"] * 2000, "n": 128})
+    assert answer.status_code == 400
+    assert "n: got 256000 choices in all" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "param"), [(TEXT, "prompt"), (CHAT, "messages"), ("tokens", "prompt")]
+)
+def test_what_can_never_fit_is_not_tokenised(
+    server: Server, monkeypatch: pytest.MonkeyPatch, path: str, param: str
+) -> None:
+    monkeypatch.setattr(ByteTokenizer, "encode", None)
+    text = "é" * (256 * 128 // 2 + 1)
+    body: dict[str, Any] = {"prompt": [1] * 257 if path == "tokens" else text}
+    body["messages"] = [{"role": "user", "content": text}]
+    answer = server.post(TEXT if path == "tokens" else path, body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param)
+    assert error["message"].startswith(f"{param}: got {257 if path == 'tokens' else 256 * 128 + 2}")
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_the_name_of_an_unfinished_call_is_taken_however_many_choices(first: int) -> None:
+    for name, n in (("a", 1), ("a", 2), ("a-0", 1)):
+        later = {"prompt": "y", "n": n, "headers": {"X-Request-Id": name}}
+        is_free = name == "a-0" and first == 1
+        answer = while_one_runs(build_server(), later, n=first)
+        assert answer.status_code == (200 if is_free else 409)
