@@ -38,11 +38,19 @@ def blamed(error: Exception, manager: pluggy.PluginManager, step: int | None = N
     return PolicyError(
         plugin=who.plugin,
         hook=who.hook,
-        got=f"raised {type(error).__name__}: {error} ({_place(error)})",
+        got=f"raised {type(error).__name__}: {said(error)} ({_place(error)})",
         allowed="an answer, or None",
         request_id=None if who.request is None else who.request.request_id,
         step=step,
     )
+
+
+def said(error: BaseException) -> str:
+    """What an error says, if it can."""
+    try:
+        return str(error)
+    except Exception as further:
+        return f"(its text cannot be made: {type(further).__name__})"
 
 
 def _place(error: BaseException) -> str:

@@ -8,8 +8,11 @@ from typing import Any
 import attrs
 from attrs import field, frozen
 
-from framework.errors import bad_field
+from framework.errors import ConfigError, bad_field
 
+MOST_STOP_STRINGS = 64
+MOST_STOP_CHARACTERS = 16_384
+"""In all stop strings of a request together."""
 _Check = Any
 
 
@@ -37,6 +40,14 @@ def _as_strings(stop: Any) -> tuple[str, ...]:
 def _strings(_: object, attribute: attrs.Attribute[Any], value: tuple[Any, ...]) -> None:
     if not all(isinstance(text, str) and text for text in value):
         raise bad_field(attribute.name, value, "non-empty strings")
+    if len(value) > MOST_STOP_STRINGS:
+        raise bad_field(attribute.name, f"{len(value)} strings", f"at most {MOST_STOP_STRINGS}")
+    length = sum(map(len, value))
+    if length > MOST_STOP_CHARACTERS:
+        raise ConfigError(
+            f"{attribute.name}: got {length} characters, "
+            f"allowed: at most {MOST_STOP_CHARACTERS} in all"
+        )
 
 
 def _token_ids(_: object, attribute: attrs.Attribute[Any], value: tuple[Any, ...]) -> None:
@@ -64,7 +75,8 @@ class SamplingParams:
         repetition_penalty: > 0, over prompt and output tokens; 1 = none.
         seed: the request's own random stream; None = one derived from the runner's seed.
         logprobs: report so many most likely tokens with each output token; None = none.
-        stop: strings that end the output (handled by the front end, which has the text).
+        stop: strings that end the output (handled by the front end, which has the text); at most
+            64 of them, with at most 16,384 characters in all.
         stop_token_ids: tokens that end the output; the token itself is kept.
         ignore_eos: go on past the model's end-of-sequence token.
     """

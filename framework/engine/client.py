@@ -19,18 +19,20 @@ from framework.engine.models import resolve_model
 from framework.engine.parent.calls import Calls
 from framework.engine.parent.deliveries import Deliveries
 from framework.engine.parent.link import Link
+from framework.engine.prompts import Prompt
 from framework.engine.protocol import Abort, Add, Outputs, ProtocolError, Reply
 from framework.engine.stats import Stats
 from framework.engine.tokenizer import HuggingFaceTokenizer
-from framework.errors import EngineDeadError, RequestError
+from framework.errors import EngineDeadError, RequestError, bad_field
 from framework.metrics import Timeline
+from framework.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
     from framework.engine.parent.streams import Stream
-    from framework.engine.prompts import Prompt
+    from framework.engine.prompts import PromptLike
     from framework.engine.protocol import EngineInfo, FromEngine
     from framework.engine.settings import EngineSettings
     from framework.engine.tokenizer import Tokenizer
@@ -45,7 +47,7 @@ class AsyncEngine:
 
     Example:
         >>> engine = await AsyncEngine.start(EngineSettings(model="smollm2"))
-        >>> async with await engine.submit(Prompt(prompt="Hello")) as stream:
+        >>> async with await engine.submit("Hello", SamplingParams(max_tokens=20)) as stream:
         ...     async for piece in stream:
         ...         print(piece.text, end="")
         >>> await engine.close()
@@ -148,8 +150,14 @@ class AsyncEngine:
         """Requests of this front that have not ended."""
         return len(self._deliveries)
 
-    async def submit(self, prompt: Prompt) -> Stream:
+    async def submit(
+        self, prompt: PromptLike, sampling_params: SamplingParams | None = None
+    ) -> Stream:
         """Send a prompt to the engine.
+
+        Args:
+            prompt: text, a conversation, token ids, or a Prompt, which brings its own parameters.
+            sampling_params: how to sample; None = the defaults.
 
         Raises:
             RequestError: it is refused here; the message begins with `prompt.where`.
@@ -158,17 +166,18 @@ class AsyncEngine:
         if self.failure is not None:
             raise EngineDeadError(self.failure)
         arrival = time.monotonic()
+        asked = Prompt.of(prompt, sampling_params or SamplingParams(), "prompt")
         loop = asyncio.get_running_loop()
-        token_ids = await loop.run_in_executor(self._encoder, prompt.encode, self.tokenizer)
-        prompt.check(token_ids, self.tokenizer, self.info.vocab_size)
+        token_ids = await loop.run_in_executor(self._encoder, asked.encode, self.tokenizer)
+        asked.check(token_ids, self.tokenizer, self.info.vocab_size)
         if self._room is not None:
             await self._room.acquire()
         try:
-            return self._send(prompt, token_ids, arrival)
+            return self._send(asked, token_ids, arrival)
         except BaseException as error:
             self._give_room()
             if isinstance(error, ProtocolError):
-                raise RequestError(f"{prompt.where}: {error}") from error
+                raise RequestError(f"{asked.where}: {error}") from error
             raise
 
     def _send(self, prompt: Prompt, token_ids: list[int], arrival: float) -> Stream:
@@ -248,6 +257,8 @@ class AsyncEngine:
         Raises:
             PluginError, HeadwayError: it cannot be used; the old one stays.
         """
+        if isinstance(plugins, str):
+            raise bad_field("plugins", plugins, f"a list, such as [{plugins!r}]")
         names: list[str] = await self._call("swap", list(plugins))
         self._link.use(plugins)
         return names

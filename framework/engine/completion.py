@@ -33,6 +33,7 @@ class Completion:
         num_cached_tokens: prompt tokens that its first admission got for nothing.
         timings: when things happened, on the scheduler's clock.
         logprobs: one entry a token, if asked for.
+        text_offsets: where in `text` each token begins; empty without a tokenizer.
         error: why it was rejected or failed, or None.
         priority, tenant: as they came in.
     """
@@ -47,6 +48,7 @@ class Completion:
     num_cached_tokens: int
     timings: Timeline
     logprobs: tuple[TokenLogprobs, ...] | None = None
+    text_offsets: tuple[int, ...] = ()
     error: str | None = None
     priority: int = 0
     tenant: str | None = None
@@ -82,6 +84,7 @@ class Piece:
         finish_reason: of the last piece: "stop", "length", "abort", "rejected" or "error".
         stop_reason: the stop string or stop token, of the last piece.
         error: why it was rejected or failed, of the last piece.
+        text_offsets: where in the whole text each new token begins; empty without a tokenizer.
     """
 
     text: str
@@ -90,6 +93,7 @@ class Piece:
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     error: str | None = None
+    text_offsets: tuple[int, ...] = ()
 
 
 @define(eq=False)
@@ -134,7 +138,15 @@ class LiveRequest:
             None if ended is None else ended.finish_reason,
             None if ended is None else ended.stop_reason,
             None if ended is None else ended.error,
+            self._offsets(start),
         )
+
+    def _offsets(self, start: int) -> tuple[int, ...]:
+        """Of the tokens from number `start` on; a text that was cut ends where it was cut."""
+        if self.text is None:
+            return ()
+        most = len(self.text.text)
+        return tuple(min(begin, most) for begin in self.text.starts[start : len(self._token_ids)])
 
     def take(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], now: float) -> bool:
         """Take what a step gave; True if a stop string is complete, and the rest is left out."""
@@ -169,6 +181,7 @@ class LiveRequest:
             num_cached_tokens=self.timeline.num_cached_tokens,
             timings=self.timeline,
             logprobs=tuple(self._logprobs) if wants_logprobs else None,
+            text_offsets=self._offsets(0),
             error=error,
             priority=self.request.priority,
             tenant=self.request.tenant,

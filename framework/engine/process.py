@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from contextlib import suppress
 from queue import Empty
 from typing import TYPE_CHECKING, Final
@@ -28,7 +29,7 @@ from framework.engine.protocol import (
     Stopped,
     Utility,
 )
-from framework.errors import PolicyError, RequestError, StallError
+from framework.errors import PluginError, PolicyError, RequestError, StallError
 from framework.stack import complete_stack
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class EngineCoreProc:
     is_paused: bool = field(default=False, init=False)
     _owners: Owners = field(factory=Owners, init=False)
     _utilities: Utilities = field(init=False)
+    _swaps: deque[tuple[bytes, Utility, float]] = field(factory=deque, init=False)
+    """Asked for, and until when each may wait for transfers."""
     _is_draining: bool = field(default=False, init=False)
     _is_over: bool = field(default=False, init=False)
     _was_busy: bool = field(default=False, init=False)
@@ -86,6 +89,7 @@ class EngineCoreProc:
         try:
             while not self._is_over:
                 self._take_input()
+                self._swap_in_turn()
                 if not self.is_paused and self.core.has_work:
                     self._step()
                 self._note_idleness()
@@ -99,10 +103,11 @@ class EngineCoreProc:
 
     def _take_input(self) -> None:
         """Block while there is nothing to do; then take everything that has come."""
-        if self.is_paused or not self.core.has_work:
+        stands_still = self.is_paused or not self.core.has_work
+        if stands_still and not self._swaps:
             self._handle(*self.queue.get())
-        elif self.core.is_idle or self.faults.num_failed_steps:
-            self._wait(IDLE_S if self._owners or self.core.is_idle else FAILING_S)
+        elif stands_still or self.core.is_idle or self.faults.num_failed_steps:
+            self._wait(FAILING_S if self.faults.num_failed_steps and not self._owners else IDLE_S)
         for _ in range(self.queue.qsize()):  # what comes meanwhile must not put the step off
             if not self._is_over:
                 self._handle(*self.queue.get())
@@ -119,6 +124,9 @@ class EngineCoreProc:
             for key in item.keys:  # unknown and ended ones are ignored
                 if (name := self._owners.name(peer, key)) is not None:
                     self._end(name, "abort", None)
+        elif isinstance(item, Utility) and item.name == "swap":
+            self._swaps.append((peer, item, time.monotonic() + TRANSFERS_S))
+            self._swap_in_turn()
         elif isinstance(item, Utility):
             self.outbox.put(peer, self._utilities.call(item))
         elif isinstance(item, PeerLost):
@@ -219,16 +227,27 @@ class EngineCoreProc:
         """The names of the stack, last asked first."""
         return [name for name, one in self.core.scheduler.plugins if one is not self.recorder]
 
+    def _swap_in_turn(self) -> None:
+        """Make the swaps that are asked for; while transfers use blocks they wait, steps do not."""
+        while self._swaps:
+            peer, asked, patience = self._swaps[0]
+            if self.core.scheduler.has_transfers and time.monotonic() < patience:
+                return
+            self._swaps.popleft()
+            self.outbox.put(peer, self._utilities.call(asked))
+
     def swap(self, specs: Sequence[str]) -> None:
-        """Put another stack in place of this one; transfers under way are waited for.
+        """Put another stack in place of this one.
 
         Raises:
             PluginError, HeadwayError: it cannot be used; the old one stays.
         """
         stack = [*complete_stack(specs), self.recorder]
-        patience = time.monotonic() + TRANSFERS_S
-        while self.core.scheduler.has_transfers and time.monotonic() < patience:
-            self._step()
+        if self.core.scheduler.has_transfers:
+            raise PluginError(
+                f"swap: after {TRANSFERS_S:.0f} s transfers of external KV, or may_release of a "
+                "plugin, still hold blocks of the old stack; it stays"
+            )
         try:
             self.core.swap(stack)
         finally:  # told at once: the next message may end a request and use its name again

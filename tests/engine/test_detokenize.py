@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.engine.detokenize import TextStream
+from framework.engine.detokenize import StopMatch, TextStream
 from tests.engine.conftest import ByteTokenizer
 
 
@@ -83,3 +85,42 @@ def test_taking_twice_gives_nothing_the_second_time(
     stream.push(ord("a"))
     assert stream.take(final=False) == "a"
     assert stream.take(final=True) == ""
+
+
+def shortest_stop(text: str, stops: list[str]) -> str:
+    """The text before the first stop string that is complete, of several the longest."""
+    for end in range(1, len(text) + 1):
+        complete = [stop for stop in stops if text[:end].endswith(stop)]
+        if complete:
+            return text[: end - max(map(len, complete))]
+    return text
+
+
+@given(st.text("ab", max_size=40), st.lists(st.text("ab", min_size=1, max_size=6), max_size=4))
+def test_stop_strings_are_found_as_by_looking_everywhere(text: str, stops: list[str]) -> None:
+    stream = TextStream(ByteTokenizer(), stop=tuple(stops))
+    assert "".join(feed(stream, text)) == stream.text == shortest_stop(text, stops)
+
+
+def test_each_character_is_looked_at_a_few_times_however_long_the_stop_string() -> None:
+    num_looks = 0
+
+    class Looking(str):
+        __slots__ = ()
+
+        def __getitem__(self, at: Any) -> str:
+            nonlocal num_looks
+            num_looks += 1
+            return super().__getitem__(at)
+
+    match = StopMatch(Looking("a" * 5_000 + "b"))
+    num_looks = 0
+    for _ in range(20_000):
+        assert not match.push("a")
+    assert num_looks < 3 * 20_000
+
+
+def test_the_parts_of_a_character_begin_where_it_does(tokenizer: ByteTokenizer) -> None:
+    stream = TextStream(tokenizer)
+    feed(stream, "a\u00e9b")
+    assert stream.starts == [0, 1, 1, 2]

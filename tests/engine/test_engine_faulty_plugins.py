@@ -16,7 +16,7 @@ from attrs import define, field
 from framework.engine.child.incoming import sampling_params
 from framework.engine.child.receiving import NewRequest
 from framework.engine.child.running import build_engine
-from framework.engine.protocol import Abort, Ended, Outputs, Shutdown, Stopped, Utility
+from framework.engine.protocol import Abort, Ended, Outputs, Reply, Shutdown, Stopped, Utility
 from framework.hookspecs import KIND_OF, PARAMETERS, Collect, Decide, Limit, Observe
 from framework.request import Request
 from tests.engine.engine_peers import scripted, scripted_directory, tokens_of
@@ -84,6 +84,8 @@ class Run:
     stopped: Stopped | None = None
     tokens: dict[int, list[int]] = field(factory=lambda: defaultdict(list))
     ends: dict[int, list[Ended]] = field(factory=lambda: defaultdict(list))
+    replies: list[tuple[int, Reply]] = field(factory=list)
+    """With how many requests had ended before each."""
 
     def put(self, key: int, name: str, num_tokens: int = 24, **sampling: Any) -> None:
         """Send a request, the later ones more urgent."""
@@ -113,6 +115,8 @@ class Run:
         message = item[1]
         if isinstance(message, Stopped):
             self.stopped = message
+        if isinstance(message, Reply):
+            self.replies.append((len(self.ends), message))
         if isinstance(message, Outputs):
             for key, token_ids in zip(message.keys, message.token_ids, strict=True):
                 self.tokens[key] += token_ids
@@ -300,3 +304,47 @@ def test_a_name_used_again_right_after_a_swap_gets_only_its_own_output(
     assert tuple(found.tokens[1]) == tokens_of("again", len(found.tokens[1]))
     assert tuple(found.tokens[2]) == tokens_of("again", 8)
     assert [ended.reason for ended in found.ends[1] + found.ends[2]] == ["abort", "length"]
+
+
+HOLDING = """
+from framework import hookimpl
+
+class Faulty:
+    num_calls = 0
+
+    @hookimpl
+    def may_release(self, request):
+        Faulty.num_calls += 1
+        return Faulty.num_calls > {most}
+"""
+
+
+def test_a_swap_that_waits_for_blocks_keeps_nobody_else_waiting(run: Callable[..., Run]) -> None:
+    found = run(HOLDING.format(most=400), ("kv_blocks", "chunked_prefill", "fcfs"))
+    put_all(found)
+    found.put(50, "short", num_tokens=1)
+    found.engine._take_input()
+    while not found.engine.core.scheduler.has_transfers:
+        found.engine._step()
+    found.engine.queue.put((PEER, Utility(1, "swap", [["priority"]])))
+    found.finish()
+    ((num_before, reply),) = found.replies
+    assert reply.value == ["kv_blocks", "chunked_prefill", "priority"]
+    assert num_before > 1
+    assert found.check_others() == []
+
+
+def test_a_swap_does_not_wait_for_ever(
+    run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("framework.engine.process.TRANSFERS_S", 0.0)
+    found = run(HOLDING.format(most=10**9))
+    put_all(found)
+    found.engine._take_input()
+    while not found.engine.core.scheduler.has_transfers:
+        found.engine._step()
+    found.engine.queue.put((PEER, Utility(1, "swap", [["fcfs"]])))
+    found.engine._take_input()
+    said = [found.engine.outbox._queue.get()[1] for _ in range(found.engine.outbox._queue.qsize())]
+    (reply,) = [message for message in said if isinstance(message, Reply)]
+    assert reply.kind == "PluginError" and "still hold blocks" in (reply.error or "")

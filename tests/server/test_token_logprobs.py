@@ -18,7 +18,7 @@ TOKENS = (97, 0xC3)
 
 
 def test_a_completion_has_columns() -> None:
-    told = logprobs.for_completion(ByteTokenizer(), TOKENS, ENTRIES, 2, 10)
+    told = logprobs.for_completion(ByteTokenizer(), TOKENS, ENTRIES, 2, (10, 11))
     assert told == {
         "tokens": ["a", "\ufffd"],
         "token_logprobs": [-0.5, -2.0],
@@ -39,6 +39,6 @@ def test_a_chat_has_a_row_a_token() -> None:
 
 
 def test_without_likeliest_tokens_there_are_none() -> None:
-    assert logprobs.for_completion(None, (5,), ENTRIES[:1], 0, 0)["top_logprobs"] is None
+    assert logprobs.for_completion(None, (5,), ENTRIES[:1], 0, (0,))["top_logprobs"] is None
     (only,) = logprobs.for_chat(None, (5,), ENTRIES[:1], 0)["content"]
     assert (only["token"], only["top_logprobs"]) == ("token_id:5", [])

@@ -15,7 +15,7 @@ import sys
 import time
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
 import zmq
@@ -52,7 +52,8 @@ def run_engine(settings: EngineSettings, folder: str, pipe: Connection, verbosit
     logging.basicConfig(level=verbosity, format="%(asctime)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     queue: InputQueue = SimpleQueue()
-    Thread(target=_watch_parent, args=(queue, folder), daemon=True).start()
+    serves = Event()
+    Thread(target=_watch_parent, args=(queue, folder, serves), daemon=True).start()
     try:
         model, stack = settings.open()
         engine, inbox = build_engine(model, stack, folder, queue)
@@ -75,6 +76,7 @@ def run_engine(settings: EngineSettings, folder: str, pipe: Connection, verbosit
         *("+".join(engine.plugins), config.num_blocks, config.block_size, config.max_num_seqs),
         *(config.max_num_batched_tokens, config.max_model_len),
     )
+    serves.set()
     _tell(pipe, "ready", "")
     try:
         engine.run_busy_loop()
@@ -139,7 +141,7 @@ def _info(model: LoadedModel, engine: EngineCoreProc) -> EngineInfo:
     )
 
 
-def _watch_parent(queue: InputQueue, folder: str) -> None:
+def _watch_parent(queue: InputQueue, folder: str, serves: Event) -> None:
     """Nobody is left to serve once the parent is gone, however it went."""
     parent = multiprocessing.parent_process()
     if parent is None:
@@ -147,5 +149,6 @@ def _watch_parent(queue: InputQueue, folder: str) -> None:
     parent.join()
     queue.put((NOBODY, Shutdown(drain=False)))
     shutil.rmtree(folder, ignore_errors=True)
-    time.sleep(ORPHAN_S)
+    if serves.is_set():
+        time.sleep(ORPHAN_S)
     os._exit(1)

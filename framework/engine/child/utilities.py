@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import define
 
+from framework.blaming import said
 from framework.engine.protocol import Reply
 from framework.errors import ConfigError, HeadwayError, did_you_mean
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headway.process")
 LONGEST_NAME = 64
+FAILED = HeadwayError.__name__
 
 
 @define(eq=False)
@@ -37,7 +39,7 @@ class Utilities:
             return Reply(asked.call, error=str(error), kind=type(error).__name__)
         except BaseException as error:  # whatever a plugin does when it is loaded or asked
             log.exception("the utility %r failed", asked.name)
-            return Reply(asked.call, error=f"{type(error).__name__}: {error}", kind="HeadwayError")
+            return Reply(asked.call, error=f"{type(error).__name__}: {said(error)}", kind=FAILED)
         return Reply(asked.call, value)
 
     def _method(self, asked: Utility) -> Any:
