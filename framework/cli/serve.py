@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from framework.server.serving import Listening
     from framework.server.settings import ServerSettings
 
+
+def _even_if_empty(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """A variable that is there and empty was meant to be a key; click takes it for none."""
+    is_there = isinstance(option.envvar, str) and option.envvar in os.environ
+    return "" if value is None and is_there else value
+
+
 LISTENING = (
     click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen."),
     click.option("--port", type=int, default=8000, show_default=True, help="0 = a free one."),
@@ -58,6 +65,7 @@ SERVING = (
     ),
     click.option(
         "--api-key",
+        callback=_even_if_empty,
         envvar="HEADWAY_API_KEY",
         show_envvar=True,
         metavar="KEY",
@@ -72,6 +80,7 @@ SERVING = (
     ),
     click.option(
         "--admin-key",
+        callback=_even_if_empty,
         envvar="HEADWAY_ADMIN_KEY",
         show_envvar=True,
         metavar="KEY",

@@ -27,8 +27,13 @@ def for_completion(
     entries: Sequence[TokenLogprobs],
     num_top: int,
     offsets: Sequence[int],
-) -> dict[str, Any]:
-    """The columns of a completion's logprobs; `offsets` are where the tokens begin in the text."""
+) -> dict[str, Any] | None:
+    """The columns of a completion's logprobs; None if the runner gives none.
+
+    `offsets` are where the tokens begin in the text.
+    """
+    if token_ids and not entries:
+        return None
     tokens = [text_of(tokenizer, token_id) for token_id in token_ids]
     top = [_top_of(tokenizer, entry, num_top) for entry in entries] if num_top else None
     return {
@@ -52,8 +57,10 @@ def for_chat(
     token_ids: Sequence[int],
     entries: Sequence[TokenLogprobs],
     num_top: int,
-) -> dict[str, Any]:
-    """`content` of a chat choice's logprobs."""
+) -> dict[str, Any] | None:
+    """`content` of a chat choice's logprobs; None if the runner gives none."""
+    if token_ids and not entries:
+        return None
     content = []
     for token_id, entry in zip(token_ids, entries, strict=True):
         top = [

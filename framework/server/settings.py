@@ -20,9 +20,14 @@ def _at_least_one(_: object, attribute: attrs.Attribute[Any], value: Any) -> Non
         raise bad_field(attribute.name, value, "an int of at least 1")
 
 
-def _not_empty(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value is not None and not (isinstance(value, str) and value.strip() and value.isascii()):
-        raise bad_field(attribute.name, "***", "a string of at least one ASCII character")
+def _key(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+    """A header carries it: what stands at its ends, or cannot be printed, would be lost."""
+    if value is None:
+        return
+    good = isinstance(value, str) and value.isascii() and value.isprintable()
+    if not (good and value and value == value.strip()):
+        allowed = "a string of at least one ASCII character, all printable, no blanks at its ends"
+        raise bad_field(attribute.name, "***", allowed)
 
 
 def _another_key(settings: ServerSettings, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -58,8 +63,8 @@ class ServerSettings:
     """
 
     model_names: tuple[str, ...] = field(validator=_names)
-    api_key: str | None = field(default=None, validator=_not_empty, repr=False)
-    admin_key: str | None = field(default=None, validator=[_not_empty, _another_key], repr=False)
+    api_key: str | None = field(default=None, validator=_key, repr=False)
+    admin_key: str | None = field(default=None, validator=[_key, _another_key], repr=False)
     cors_origins: tuple[str, ...] = field(default=(), validator=_origins)
     restarts: bool = False
     max_body_bytes: int = field(default=DEFAULT_MAX_BODY_BYTES, validator=_at_least_one)

@@ -139,6 +139,9 @@ def test_a_config_file_that_is_not_there(headway: Callable[..., Result], tmp_pat
         ("--max-output-tokens", 0, "at least 1"),
         ("--api-key", " ", "at least one ASCII character"),
         ("--admin-key", "", "at least one ASCII character"),
+        ("--api-key", "secret\n", "no blanks at its ends"),
+        ("--admin-key", " secret", "no blanks at its ends"),
+        ("--api-key", "se\tcret", "all printable"),
         ("--served-model-name", "", "non-empty"),
     ],
 )
@@ -146,6 +149,15 @@ def test_an_option_out_of_range(
     headway: Callable[..., Result], option: str, value: object, allowed: str
 ) -> None:
     expect_refusal(headway("serve", option, value), "got ", allowed)
+
+
+@pytest.mark.parametrize("name", ["api_key", "admin_key"])
+@pytest.mark.parametrize("value", ["", "secret\n"])
+def test_a_variable_that_holds_no_key(
+    headway: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"HEADWAY_{name.upper()}", value)
+    expect_refusal(headway("serve", "--port", 0), f"{name}: got ", "at least one ASCII character")
 
 
 def test_a_port_that_is_taken(headway: Callable[..., Result], tmp_path: Path) -> None:

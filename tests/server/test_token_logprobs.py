@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING
+
 import pytest
 
 pytest.importorskip("fastapi")
@@ -9,6 +12,11 @@ pytest.importorskip("fastapi")
 from framework.output import TokenLogprobs
 from framework.server import logprobs
 from tests.server.standin import ByteTokenizer
+
+if TYPE_CHECKING:
+    from tests.server.standin import Server
+
+TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
 
 ENTRIES = [
     TokenLogprobs(-0.5, 1, {97: -0.5, 98: -1.5}),
@@ -42,3 +50,14 @@ def test_without_likeliest_tokens_there_are_none() -> None:
     assert logprobs.for_completion(None, (5,), ENTRIES[:1], 0, (0,))["top_logprobs"] is None
     (only,) = logprobs.for_chat(None, (5,), ENTRIES[:1], 0)["content"]
     assert (only["token"], only["top_logprobs"]) == ("token_id:5", [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_runner_that_gives_none_leaves_them_null(server: Server, stream: bool) -> None:
+    chat = {"messages": [{"role": "user", "content": "x"}], "logprobs": True, "stream": stream}
+    for path, body in ((CHAT, chat), (TEXT, {"prompt": "x", "logprobs": 1, "stream": stream})):
+        answer = server.post(path, {**body, "max_tokens": 3})
+        assert answer.status_code == 200
+        told = [line.removeprefix("data: ") for line in answer.text.split("\n\n")]
+        parts = [json.loads(part) for part in told if part not in ("", "[DONE]")]
+        assert all(part["choices"][0]["logprobs"] is None for part in parts)
