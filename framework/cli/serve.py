@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -27,6 +28,7 @@ from framework.cli.report import headline, write_json
 from framework.errors import ConfigError
 from framework.server.admin_key import left_in_file, make_key
 from framework.server.room import warn_if_short
+from framework.server.signals import signals_caught
 from framework.server.warmup import warm_up
 
 if TYPE_CHECKING:
@@ -147,10 +149,7 @@ def command(
     # Engine and front share the CPUs: threads that wait for one another must not spin meanwhile.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     engine_settings = settings_for(loading, plugins, limits)
-    try:
-        caught = asyncio.run(_serve(engine_settings, settings, listening, json_path))
-    except asyncio.CancelledError:  # SIGTERM before it served
-        return 0
+    caught = asyncio.run(_serve(engine_settings, settings, listening, json_path))
     return INTERRUPTED if caught == signal.SIGINT else 0
 
 
@@ -165,14 +164,15 @@ async def _serve(
     json_path: Path | None,
 ) -> int | None:
     serving, _ = _server_modules()
-    with serving.bind(listening) as bound, ExitStack() as stack:
+    with serving.bind(listening) as bound, signals_caught() as signals, ExitStack() as stack:
         if settings.admin_key is None:
             settings = _with_own_key(settings, bound.getsockname()[1], stack)
-        starting = asyncio.ensure_future(_start(engine_settings, settings))
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, starting.cancel)
-        engine = await starting
-        loop.remove_signal_handler(signal.SIGTERM)  # from here on it is the server's
+        starting = asyncio.create_task(_start(engine_settings, settings))
+        signals.tell(partial(_give_up, starting))
+        try:
+            engine = await starting
+        except asyncio.CancelledError:
+            return signals.first
         try:
             _warn(warn_if_short(engine.info))
 
@@ -182,7 +182,9 @@ async def _serve(
                 write_json(json_path, {"headline": line, **told})
                 headline(line)
 
-            caught: int | None = await serving.serve(engine, settings, listening, bound, announce)
+            caught: int | None = await serving.serve(
+                engine, settings, listening, bound, signals=signals, announce=announce
+            )
         finally:
             await engine.close()
     return caught
@@ -199,6 +201,12 @@ async def _start(engine_settings: EngineSettings, settings: ServerSettings) -> A
         await engine.close()
         raise
     return engine
+
+
+def _give_up(starting: asyncio.Task[AsyncEngine], _: int) -> None:
+    """Once: what then closes is not cancelled a second time."""
+    if not starting.cancelling():
+        starting.cancel()
 
 
 def _with_own_key(settings: ServerSettings, port: int, stack: ExitStack) -> ServerSettings:

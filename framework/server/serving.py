@@ -1,8 +1,8 @@
 """Serving: a socket, an engine, the app between them, and an orderly end.
 
-A first SIGTERM or SIGINT lets nobody in any more and waits for what runs; after `drain_s`, or at
-a second signal, what is left is aborted. An engine that dies for good takes the server with it,
-once that could be seen: whoever watches over the server starts it anew.
+A first SIGTERM, SIGHUP or SIGINT lets nobody in any more and waits for what runs; after `drain_s`,
+or at a second signal, what is left is aborted. An engine that dies for good takes the server with
+it, once that could be seen: whoever watches over the server starts it anew.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import signal
 import socket
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -23,7 +24,7 @@ from framework.server.app import create_app
 from framework.server.settings import DEFAULT_DRAIN_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from fastapi import FastAPI
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from framework.server.desk import Desk
     from framework.server.faces import EngineLike
     from framework.server.settings import ServerSettings
+    from framework.server.signals import Signals
 
 KEEP_ALIVE_S = 30
 """Longer than clients keep an idle connection, so that none is closed under a new request."""
@@ -110,12 +112,14 @@ async def serve(
     settings: ServerSettings,
     listening: Listening,
     bound: socket.socket,
+    *,
+    signals: Signals,
     announce: Callable[[str], None],
 ) -> int | None:
     """Serve until a signal comes; `announce` is told the URL once connections are accepted.
 
     Returns:
-        The signal.
+        The signal, one of `signals`.
 
     Raises:
         EngineDeadError: it ended because the engine did.
@@ -123,6 +127,7 @@ async def serve(
     app, desk = create_app(engine, settings)
     await app.state.figures.begin()
     server = serve_on(app, desk, settings, listening, announce)
+    signals.tell(server.handle_exit)
     await server.serve(sockets=[bound])
     if server.signal is None:
         raise EngineDeadError(engine.failure or "the engine is not there")
@@ -172,6 +177,11 @@ class DrainingServer(uvicorn.Server):
         self._drain_until: float | None = None
         self._linger_until: float | None = None
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """They are caught outside: they must not kill what closes after the server."""
+        yield
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and say so."""
         await super().startup(sockets)
@@ -180,7 +190,7 @@ class DrainingServer(uvicorn.Server):
         host = self._listening.host
         self._announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self, sig: int, frame: FrameType | None = None) -> None:
         """The first signal begins the end, the second one makes it short."""
         if self.signal is None:
             self.signal = sig

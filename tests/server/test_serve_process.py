@@ -127,3 +127,17 @@ def test_an_engine_that_stands_still_is_told_of(serving: Any) -> None:
     finally:
         os.kill(engine, signal.SIGCONT)
     assert health(url).json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_while_the_engine_closes_change_nothing(
+    model_directory: Path, first: signal.Signals
+) -> None:
+    with running(model_directory, "--num-blocks", 64) as (_, process):
+        process.send_signal(first)
+        for _ in range(100):
+            if process.poll() is not None:
+                break
+            time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
