@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import sys
+import tempfile
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -194,8 +197,21 @@ def apply_options(options: tuple[Callable[[Any], Any], ...], command: Command) -
 
 def writable(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
     """Better to hear now than after minutes of work."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+    if path is None:
+        return None
+    folder = path.resolve().parent
+    if path.is_dir() or not folder.is_dir():
         raise click.BadParameter(f"{path}: its folder does not exist, or it is one itself")
+    try:
+        if path.is_file() or not path.exists():
+            tempfile.TemporaryFile(dir=folder).close()
+        elif not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        told = (
+            f"{path}: it cannot be written: {error.strerror}; allowed: a file in a folder of yours"
+        )
+        raise click.BadParameter(told) from error
     return path
 
 

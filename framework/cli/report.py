@@ -19,16 +19,23 @@ WIDEST: Final = 10_000
 
 
 def write_json(path: Path | None, data: Any) -> None:
-    """Write data as JSON, whole or not at all; nothing if no file was asked for."""
+    """Write data as JSON, whole or not at all; nothing if no file was asked for.
+
+    What is there and no regular file, such as a device or a pipe, is written to, never replaced.
+    """
     if path is None:
         return
-    descriptor, name = tempfile.mkstemp(suffix=".json.tmp", dir=path.absolute().parent)
+    text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    target = path.resolve()  # a link stays one
+    descriptor, name = tempfile.mkstemp(suffix=".json.tmp", dir=target.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(data, file, ensure_ascii=False, indent=1, allow_nan=False)
-            file.write("\n")
+            file.write(text)
         Path(name).chmod(0o666 & ~_umask())
-        Path(name).replace(path)
+        Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -179,6 +179,12 @@ def test_a_json_file_that_cannot_be_written_is_refused_at_once(
         expect_refusal(headway("generate", "hi", "--json", path), str(path))
 
 
+def test_a_folder_that_takes_no_files_is_refused_at_once(headway: Callable[..., Result]) -> None:
+    for command in (("serve", "no-such-model"), ("generate", "hi")):
+        result = headway(*command, "--json", "/proc/x")
+        expect_refusal(result, "--json", "/proc/x: it cannot be written")
+
+
 def test_unknown_commands_and_options(headway: Callable[..., Result]) -> None:
     expect_refusal(headway("genrate"), "genrate")
     expect_refusal(headway("plugins", "--jsn", "x"), "--jsn", "--json")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,25 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         write_json(path, {"a": object()})
     assert json.loads(path.read_text()) == {"a": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_json_goes_into_a_pipe_and_leaves_it_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_json(pipe, {"a": 1})
+        assert json.loads(os.read(reader, 100)) == {"a": 1}
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
+
+
+def test_json_goes_where_a_link_points(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "out.json")
+    write_json(tmp_path / "link", {"a": 1})
+    assert (tmp_path / "link").is_symlink()
+    assert json.loads((tmp_path / "out.json").read_text()) == {"a": 1}
 
 
 def test_json_files_are_readable_by_others(tmp_path: Path) -> None:
