@@ -25,8 +25,6 @@ END_S: Final = 20.0
 IDLE_S: Final = 20.0
 NUM_BLOCKS: Final = 512
 """Few enough that requests lose their places, enough for the longest one."""
-BOUNDED: Final = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
-"""Else torch keeps a compiled product for each number of rows: its memory fills for minutes."""
 ADMIN_KEY: Final = "soak"
 POLICIES: Final = (
     ("fcfs",),
@@ -69,7 +67,7 @@ class Served:
         command += ["--max-num-seqs", "64", "--max-queue", "4096"]
         for plugin in plugins:
             command += ["--plugin", plugin]
-        environment = {**os.environ, **BOUNDED, "HEADWAY_ADMIN_KEY": ADMIN_KEY}
+        environment = {**os.environ, "HEADWAY_ADMIN_KEY": ADMIN_KEY}
         with log.open("wb") as file:
             process = await asyncio.create_subprocess_exec(
                 *command, stdout=asyncio.subprocess.PIPE, stderr=file, env=environment
