@@ -39,7 +39,15 @@ LAYERS = (
 
 BASE = {"attrs", "pluggy"}
 COMMAND_LINE = BASE | {"click", "rich"}
-SERVER = BASE | {"msgspec", "fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"}
+SERVER = BASE | {
+    "msgspec",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "h11",
+    "pydantic",
+    "prometheus_client",
+}
 MESSAGES = BASE | {"msgspec", "zmq"}
 MESSAGE_FILES = {
     f"framework/engine/{name}.py"

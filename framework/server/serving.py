@@ -7,6 +7,7 @@ it, once that could be seen: whoever watches over the server starts it anew.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
@@ -21,6 +22,12 @@ from attrs import field, frozen
 from framework.errors import ConfigError, EngineDeadError, bad_field
 from framework.server.access import is_loopback
 from framework.server.app import create_app
+from framework.server.connections import (
+    Connection,
+    backlog,
+    handle_quietly,
+    raise_file_limit,
+)
 from framework.server.settings import DEFAULT_DRAIN_S
 
 if TYPE_CHECKING:
@@ -36,8 +43,6 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_S = 30
 """Longer than clients keep an idle connection, so that none is closed under a new request."""
-BACKLOG = 2048
-"""Connections that wait to be accepted."""
 LAST_WORDS_S = 3
 """What aborted requests have for their last event."""
 LINGER_S = 5.0
@@ -73,9 +78,12 @@ class Listening:
 def bind(listening: Listening) -> socket.socket:
     """A socket that listens, so that the port is taken; who connects waits for the server.
 
+    The process may have more files from then on.
+
     Raises:
         ConfigError: the host is unknown or the port taken.
     """
+    raise_file_limit()
     try:
         found = socket.getaddrinfo(
             listening.host, listening.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -85,7 +93,7 @@ def bind(listening: Listening) -> socket.socket:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
-            bound.listen(BACKLOG)
+            bound.listen(backlog())
         except OSError:
             bound.close()
             raise
@@ -124,6 +132,7 @@ async def serve(
     Raises:
         EngineDeadError: it ended because the engine did.
     """
+    asyncio.get_running_loop().set_exception_handler(handle_quietly)
     app, desk = create_app(engine, settings)
     await app.state.figures.begin()
     server = serve_on(app, desk, settings, listening, announce)
@@ -150,7 +159,8 @@ def serve_on(
         ws="none",
         server_header=False,
         proxy_headers=False,  # who the peer is decides about admin calls
-        backlog=BACKLOG,
+        backlog=backlog(),
+        http=Connection,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=LAST_WORDS_S,
     )

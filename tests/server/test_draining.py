@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 from typing import TYPE_CHECKING, Any
@@ -11,42 +10,20 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-import httpx
-
 from framework.errors import ConfigError
-from framework.server.app import create_app
 from framework.server.room import warn_if_short
-from framework.server.serving import DrainingServer, Listening, bind, serve_on, warn_if_open
+from framework.server.serving import Listening, bind, warn_if_open
 from framework.server.settings import ServerSettings
+from tests.server.listening import serving
 from tests.server.standin import build_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    import httpx
+
+    from framework.server.serving import DrainingServer
 
 TEXT = "/v1/completions"
 LONG = {"prompt": "x", "max_tokens": 50, "stream": True}
-SETTINGS = ServerSettings(model_names=("scripted",))
-
-
-def serving(work: Callable[..., Coroutine[Any, Any, Any]], drain_s: float) -> Any:
-    """The result of work(client, server, engine) against a listening server; then it must end."""
-
-    async def within() -> Any:
-        engine = build_server().engine
-        app, desk = create_app(engine, SETTINGS)
-        listening = Listening(port=0, drain_s=drain_s)
-        urls: list[str] = []
-        with bind(listening) as bound:
-            server: DrainingServer = serve_on(app, desk, SETTINGS, listening, urls.append)
-            task = asyncio.create_task(server.serve(sockets=[bound]))
-            while not urls:
-                await asyncio.sleep(0.01)
-            async with httpx.AsyncClient(base_url=urls[0], timeout=20) as client:
-                result = await work(client, server, engine)
-            await asyncio.wait_for(task, 20)
-        return result
-
-    return asyncio.run(within())
 
 
 async def last_reason(lines: Any) -> str | None:
