@@ -74,7 +74,12 @@ def load_plugin(spec: Spec) -> object:
     target, arguments = split_arguments(spec.strip())
     found = _find(target)
     if inspect.isclass(found):
-        return construct(target, found, arguments)
+        try:
+            return construct(target, found, arguments)
+        except SystemExit as error:
+            raise PluginError(
+                f"plugin {target!r}: its constructor raised SystemExit: {error}"
+            ) from error
     if arguments:
         named = ", ".join(map(repr, arguments))
         raise PluginError(
@@ -109,7 +114,7 @@ def _find(target: str) -> object:
 def _module(target: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(
             f"plugin {target!r}: cannot import {name!r}, {type(error).__name__}: {error}"
         ) from error
@@ -127,7 +132,7 @@ def _file_module(target: str, place: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickle look their module up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise PluginError(
             f"plugin {target!r}: {place} raised {type(error).__name__}: {error}"
@@ -159,7 +164,7 @@ def _installed(name: str) -> object:
     _refuse_shadow(entries[0])
     try:
         return entries[0].load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(
             f"plugin {name!r} ({entries[0].value} of {_distribution(entries[0])}) cannot be "
             f"imported, {type(error).__name__}: {error}"

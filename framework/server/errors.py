@@ -42,6 +42,7 @@ WORDS: Final = {
     "less_than_equal": "a number of at most {le}",
     "too_short": "a list of at least {min_length}",
     "too_long": "a list of at most {max_length}",
+    "string_unicode": "text without lone surrogates",
     "extra_forbidden": "nothing: there is no such field",
 }
 """Pydantic's kinds of errors whose own words are not about what is allowed."""
@@ -154,6 +155,9 @@ def from_validation(errors: Sequence[Any]) -> ApiError:
     if first["type"] == "json_invalid":
         reason = first.get("ctx", {}).get("error", first["msg"])
         return ApiError(400, f"body: not JSON: {reason}", code="invalid_json")
+    if not path and first["type"] == "string_unicode":
+        told = f"{_short(first['input'])}, allowed: {WORDS['string_unicode']}"
+        return ApiError(400, f"body: the name of a field: got {told}", code="invalid_json")
     if not path:
         what = "empty" if first["type"] == "missing" else "no JSON object"
         return ApiError(

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 KEEP_ALIVE_S = 30
 """Longer than clients keep an idle connection, so that none is closed under a new request."""
 LAST_WORDS_S = 3
-"""What aborted requests have for their last event."""
+"""What aborted requests have for their last event; clients that do not read are cut off then."""
+CUT_OFF_S = 2
+"""What the calls of such clients have to end."""
 LINGER_S = 5.0
 """How long a server whose engine is dead for good tells so, before it ends."""
 log = logging.getLogger("headway.server")
@@ -162,7 +164,7 @@ def serve_on(
         backlog=backlog(),
         http=Connection,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=LAST_WORDS_S,
+        timeout_graceful_shutdown=LAST_WORDS_S + CUT_OFF_S,
     )
     return DrainingServer(config, desk, settings, listening, announce)
 
@@ -199,6 +201,18 @@ class DrainingServer(uvicorn.Server):
         port = sockets[0].getsockname()[1]
         host = self._listening.host
         self._announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let every answer get to its end, if its client reads it."""
+        cutting = asyncio.get_running_loop().call_later(LAST_WORDS_S, self._cut_off)
+        await super().shutdown(sockets)
+        cutting.cancel()
+
+    def _cut_off(self) -> None:
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, Connection):
+                log.warning("a client has not read its answer, and is cut off")
+                connection.transport.abort()
 
     def handle_exit(self, sig: int, frame: FrameType | None = None) -> None:
         """The first signal begins the end, the second one makes it short."""

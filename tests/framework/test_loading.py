@@ -138,6 +138,8 @@ def test_a_string_that_cannot_be_loaded_names_the_piece(spec: str, parts: list[s
         ("raise KeyError('k')", ["mine.py raised KeyError: 'k'"]),
         ("class Mine:\n def __init__(self, cap): pass", ["needs the argument 'cap'", "cap=..."]),
         ("class Mine:\n def __init__(self): 1 / 0", ["constructor raised ZeroDivisionError"]),
+        ("import sys; sys.exit('bye')", ["mine.py raised SystemExit: bye"]),
+        ("class Mine:\n def __init__(self): exit(3)", ["constructor raised SystemExit: 3"]),
         (
             "from framework import ConfigError\n"
             "class Mine:\n def __init__(self): raise ConfigError('cap: got 0')",
@@ -223,3 +225,9 @@ def test_a_package_that_hides_our_plugins_is_named(tmp_path: Path) -> None:
     message = run_with(tmp_path, "load_plugin('fcfs')")
     assert f"the package 'plugins' comes from {other}" in message
     assert "hides Headway's own" in message
+
+
+def test_a_module_that_exits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaves_at_once.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "cannot import 'leaves_at_once', SystemExit: 3" in not_loaded("leaves_at_once:Mine")

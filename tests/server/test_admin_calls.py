@@ -10,6 +10,8 @@ from framework.errors import ConfigError
 from tests.server.standin import ADMIN_KEY, build_server
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.server.standin import Server
 
 BASE = ["kv_blocks", "chunked_prefill"]
@@ -71,3 +73,13 @@ def test_without_an_admin_key_there_are_no_admin_calls() -> None:
 def test_one_key_for_clients_and_admins_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"admin_key: got .*another key than api_key"):
         build_server(api_key="same", admin_key="same")
+
+
+def test_a_plugin_that_exits_is_refused_and_the_old_stack_stays(
+    server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text("raise SystemExit(3)")
+    old = server.admin("GET", "plugins").json()
+    answer = server.admin("POST", "swap", {"plugins": [f"{tmp_path}/mine.py:Mine"]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "plugin_error")
+    assert server.admin("GET", "plugins").json() == old

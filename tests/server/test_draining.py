@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,6 +62,34 @@ def test_what_is_left_then_is_aborted(drain_s: float, num_signals: int) -> None:
             return server.signal, await last_reason(lines)
 
     assert serving(work, drain_s) == (signal.SIGINT, "abort")
+
+
+async def deaf_client(
+    client: httpx.AsyncClient, server: DrainingServer, _: object
+) -> socket.socket:
+    """A client that has asked for more than the buffers on its way hold, and reads nothing."""
+    body = json.dumps({**LONG, "max_tokens": 250, "n": 128}).encode()
+    head = f"POST {TEXT} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    deaf = socket.socket()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.connect((client.base_url.host, client.base_url.port))
+    while not server.server_state.connections:
+        await asyncio.sleep(0.01)
+    for each in server.server_state.connections:
+        own = each.transport.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    deaf.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    await asyncio.sleep(1.5)
+    return deaf
+
+
+def test_a_client_that_reads_nothing_is_cut_off_in_silence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("framework.server.serving.LAST_WORDS_S", 0.3)
+    serving(deaf_client).close()
+    told = [(record.getMessage(), record.exc_info) for record in caplog.records]
+    assert told == [("a client has not read its answer, and is cut off", None)]
 
 
 def test_a_host_that_is_none_is_refused() -> None:

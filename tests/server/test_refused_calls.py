@@ -159,6 +159,13 @@ def test_half_a_surrogate_pair_is_no_text(server: Server, field: str) -> None:
         expect(server("POST", TEXT, content=body, headers=JSON), 400, field, "ud800")
 
 
+def test_half_a_surrogate_pair_is_no_name_of_a_field(server: Server) -> None:
+    bodies = {None: '{"\\ud800": 1}', "stream_options": '{"stream_options": {"\\ud800": 1}}'}
+    for param, body in bodies.items():
+        answer = server("POST", TEXT, content=body.encode(), headers=JSON)
+        expect(answer, 400, param, "got '\\ud800', allowed: text without lone surrogates")
+
+
 def test_a_form_from_a_web_page_is_not_taken_for_json(server: Server) -> None:
     headers = {"Content-Type": "text/plain"}
     answer = server("POST", TEXT, content=b'{"prompt": "x"}', headers=headers)
