@@ -194,7 +194,13 @@ async def _start(engine_settings: EngineSettings, settings: ServerSettings) -> A
     """An engine that has answered once."""
     from framework.engine.client import AsyncEngine  # noqa: PLC0415  (needs the extra `serve`)
 
+    _tell(f"loading {engine_settings.model} into the {engine_settings.runner} runner")
     engine = await AsyncEngine.start(engine_settings, restart=settings.restarts)
+    info = engine.info
+    _tell(
+        f"stack {'+'.join(info.plugins)}; {info.num_blocks} KV blocks of {info.block_size} tokens; "
+        f"{info.max_num_seqs} running requests, {info.max_num_batched_tokens} tokens a step at most"
+    )
     try:
         await warm_up(engine)
     except BaseException:
@@ -218,6 +224,10 @@ def _with_own_key(settings: ServerSettings, port: int, stack: ExitStack) -> Serv
         _warn(f"there are no admin calls: {error}")
         return settings
     return attrs.evolve(settings, admin_key=key)
+
+
+def _tell(sentence: str) -> None:
+    click.echo(f"headway: {sentence}", err=True)
 
 
 def _warn(sentence: str | None) -> None:

@@ -192,6 +192,11 @@ async def terminate(directory: Path) -> None:
     engine = await AsyncEngine.start(scripted(directory))
     streams, folder = await started(engine, 2), folder_of(engine)
     os.kill(engine.pid, signal.SIGTERM)
+    while (late := await (await engine.submit(prompt(5))).finish()).error is None:
+        pass
+    assert (late.finish_reason, late.error) == ("abort", "the engine is shutting down")
+    assert [stream.completion for stream in streams] == [None, None]
+    os.kill(engine.pid, signal.SIGTERM)
     completions = [await stream.finish() for stream in streams]
     assert {one.finish_reason for one in completions} == {"abort"}
     assert {one.error for one in completions} == {"the engine was shut down"}

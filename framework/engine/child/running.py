@@ -63,7 +63,7 @@ def run_engine(settings: EngineSettings, folder: str, pipe: Connection, verbosit
         why = f"the engine process could not start: {type(error).__name__}: {error}"
         _tell(pipe, EngineDeadError.__name__, why)
         raise
-    signal.signal(signal.SIGTERM, lambda *_: queue.put((NOBODY, Shutdown(drain=False))))
+    _end_on_sigterm(queue)
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(SWITCH_S)
@@ -86,6 +86,17 @@ def run_engine(settings: EngineSettings, folder: str, pipe: Connection, verbosit
         engine.core.close()
         model.runner.close()
         shutil.rmtree(folder, ignore_errors=True)  # a parent that just ends leaves it
+
+
+def _end_on_sigterm(queue: InputQueue) -> None:
+    """The first one drains, as for a server that is told to end with all its processes at once; the
+    second one aborts."""
+    drains = iter((True,))
+
+    def end(*_: object) -> None:
+        queue.put((NOBODY, Shutdown(drain=next(drains, False))))
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def _tell(pipe: Connection, kind: str, sentence: str) -> None:
