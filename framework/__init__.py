@@ -127,5 +127,9 @@ _LATE = {
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
-        return getattr(import_module(f"framework.engine.{_LATE[name]}"), name)
+        try:
+            return getattr(import_module(f"framework.engine.{_LATE[name]}"), name)
+        except ImportError as error:
+            error.add_note(f"{name} needs an extra: pip install 'headway[serve]'")
+            raise
     raise AttributeError(f"module 'framework' has no attribute {name!r}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from framework.engine.front import Front
 from framework.engine.prompts import Prompt
 from framework.engine.settings import DEFAULT_BUDGET, DEFAULT_NUM_SEQS, EngineSettings
-from framework.errors import HeadwayError, RequestError
+from framework.errors import ConfigError, HeadwayError, RequestError
 from framework.sampling import SamplingParams
 from framework.stack import complete_stack
 
@@ -98,8 +98,12 @@ class LLM:
 
     def _open(self, settings: EngineSettings, *, own_process: bool) -> None:
         if own_process:
-            from framework.engine.parent.remote import ProcessFront  # noqa: PLC0415  (an extra)
-
+            try:
+                from framework.engine.parent.remote import ProcessFront  # noqa: PLC0415
+            except ImportError as error:
+                raise ConfigError(
+                    f"own_process: needs the package {error.name!r}: pip install 'headway[serve]'"
+                ) from error
             self._front: Front | ProcessFront = ProcessFront(settings)
         else:
             self._front = Front(*settings.open())

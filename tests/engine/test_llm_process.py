@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from framework import HeadwayError, PluginError, RequestError, SamplingParams
+from framework import ConfigError, HeadwayError, PluginError, RequestError, SamplingParams
 from framework.engine.llm import LLM
 
 if TYPE_CHECKING:
@@ -62,3 +63,11 @@ def test_the_front_of_another_process_cannot_be_had(llm: LLM) -> None:
 def test_a_wrong_setting_is_told_as_in_this_process(model_directory: Path) -> None:
     with pytest.raises(PluginError, match="no_such_plugin"):
         LLM(model_directory, ["no_such_plugin"], own_process=True)
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, model_directory: Path) -> None:
+    monkeypatch.delitem(sys.modules, "framework.engine.parent.remote", raising=False)
+    monkeypatch.delitem(sys.modules, "framework.engine.client", raising=False)
+    monkeypatch.setitem(sys.modules, "framework.engine.protocol", None)
+    with pytest.raises(ConfigError, match=r"own_process: needs the package .*headway\[serve\]"):
+        LLM(model_directory, own_process=True)
