@@ -191,6 +191,7 @@ def test_sigterm_is_an_orderly_end(directory: Path) -> None:
 async def terminate(directory: Path) -> None:
     engine = await AsyncEngine.start(scripted(directory))
     streams, folder = await started(engine, 2), folder_of(engine)
+    await engine.stats()  # an answer, so the engine has both
     os.kill(engine.pid, signal.SIGTERM)
     while (late := await (await engine.submit(prompt(5))).finish()).error is None:
         pass
