@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from framework.errors import HeadwayError, PolicyError
+from framework.errors import HeadwayError, PolicyError, said
 from framework.hookspecs import KIND_OF, PARAMETERS
 from framework.request import Request
 
@@ -43,14 +43,6 @@ def blamed(error: Exception, manager: pluggy.PluginManager, step: int | None = N
         request_id=None if who.request is None else who.request.request_id,
         step=step,
     )
-
-
-def said(error: BaseException) -> str:
-    """What an error says, if it can."""
-    try:
-        return str(error)
-    except Exception as further:
-        return f"(its text cannot be made: {type(further).__name__})"
 
 
 def _place(error: BaseException) -> str:

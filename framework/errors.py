@@ -103,3 +103,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """' Did you mean ...?' for the names closest to `word`, or an empty string."""
     close = get_close_matches(word, list(known), n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def said(error: BaseException) -> str:
+    """What an error says, if it can."""
+    try:
+        return str(error)
+    except Exception as further:
+        return f"(its text cannot be made: {type(further).__name__})"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import define
 
+from framework.errors import said
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import CodeType
@@ -36,7 +38,9 @@ Times: TypeAlias = dict[tuple[str, str], HookTime]
 
 def failure(error: BaseException) -> RuntimeError:
     """What would end more than the hook, as an ordinary exception raised at the same place."""
-    return RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+    return RuntimeError(f"{type(error).__name__}: {said(error)}").with_traceback(
+        error.__traceback__
+    )
 
 
 def timed(function: Callable[..., Any], total: HookTime) -> Callable[..., Any]:

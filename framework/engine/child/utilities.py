@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import define
 
-from framework.blaming import said
 from framework.engine.protocol import Reply
-from framework.errors import ConfigError, HeadwayError, did_you_mean
+from framework.errors import ConfigError, HeadwayError, did_you_mean, said
 
 if TYPE_CHECKING:
     from framework.engine.process import EngineCoreProc
